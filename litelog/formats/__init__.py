@@ -1,6 +1,7 @@
 """Log formats: which names in a folder are log segments, and where whole commits lie in bytes. No I/O."""
 
 from litelog.formats.log_format import (
+    LARGEST_COMMIT_BYTES,
     MAX_COMMIT_BYTES,
     NO_LOWEST,
     Commit,
@@ -15,6 +16,7 @@ from litelog.formats.log_format import (
 )
 
 __all__ = [
+    "LARGEST_COMMIT_BYTES",
     "MAX_COMMIT_BYTES",
     "NO_LOWEST",
     "Commit",

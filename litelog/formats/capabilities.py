@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, cast
 
 from litelog.formats.extra_columns import NO_COLUMNS
-from litelog.formats.log_format import is_file_name
+from litelog.formats.log_format import LARGEST_COMMIT_BYTES, MAX_COMMIT_BYTES, is_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -82,6 +82,9 @@ class Capabilities(Protocol):
     False."""
     counted: bool
     """Whether only the names of log segments state sequences: records are counted from there. Default: False."""
+    max_commit_bytes: int
+    """The largest commit in bytes, up to LARGEST_COMMIT_BYTES, for a writer that appends more at once than other ones
+    do. A log that holds such a commit takes twice that much memory while it is shipped. Default: MAX_COMMIT_BYTES."""
 
     def open_logical(self, path: str, read: Callable[[int, int], bytes], size: int) -> LogicalBytes | None:
         """Return a log segment's logical bytes, if its file holds them in another form.
@@ -346,6 +349,12 @@ def awaited_side_file(log_format: LogFormat) -> str | None:
 def is_side_file(log_format: LogFormat, name: str) -> bool:
     """Whether a name that an object states is a side file's, and may become a file name on this disk."""
     return is_file_name(name) and side_files(log_format, [name]) == [name] and log_format.segment_order(name) is None
+
+
+def max_commit_bytes(log_format: LogFormat) -> int:
+    """The largest commit of the format that is accepted, in bytes."""
+    found: int = getattr(log_format, "max_commit_bytes", MAX_COMMIT_BYTES)
+    return min(found, LARGEST_COMMIT_BYTES)
 
 
 def has_manifest(log_format: LogFormat) -> bool:

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
 
 MAX_COMMIT_BYTES = 32 << 20
-"""The largest commit that is accepted, in bytes. It bounds the memory that one log takes at a time."""
+"""The largest commit that is accepted, in bytes, of a format that states no other limit. It bounds the memory that one
+log takes at a time."""
+
+LARGEST_COMMIT_BYTES = 544 << 20
+"""The highest limit that a format may state, in bytes: of objects whose format is not known, nothing larger is
+accepted."""
 
 MAX_SEQUENCE = (1 << 63) - 1
 """The highest sequence: sequences are int64 in columns."""

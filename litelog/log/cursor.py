@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, TruncatedError
-from litelog.formats import MAX_COMMIT_BYTES, Damage, Expectation, FinishedTail, Tail
-from litelog.formats.capabilities import scan_columns
+from litelog.formats import Damage, Expectation, FinishedTail, Tail
+from litelog.formats.capabilities import max_commit_bytes, scan_columns
 from litelog.log.source_position import LEAST_CHECKED_BYTES
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ LARGE_PIECE_BYTES = 4 << 20
 """How many bytes are read at a time in a sequential read. A larger piece spreads its fixed cost over more records: in a
 measurement, a reader returned half as many again each second."""
 
-MAX_READ_BYTES = MAX_COMMIT_BYTES + (4 << 20)
-"""The most bytes read at a time: enough for any commit, and to judge the bytes after a damaged one."""
+SPARE_BYTES = 4 << 20
+"""How many bytes more than the largest commit are read at most, to judge the bytes after a damaged one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ class DecodedCommits:
     damage: Damage | None
     wanted: int
     read_bytes: int
+
+
+def most_read_bytes(log_format: LogFormat) -> int:
+    """The most bytes that are read at a time: enough for any commit of the format."""
+    return max_commit_bytes(log_format) + SPARE_BYTES
 
 
 def decode_piece(
@@ -74,7 +79,7 @@ def read_piece(
             if piece.end == offset:
                 raise
             return piece  # the next call raises for the bad commit
-        longer = min(size - offset, max(2 * length, piece.wanted), MAX_READ_BYTES)
+        longer = min(size - offset, max(2 * length, piece.wanted), most_read_bytes(log_format))
         if piece.end > offset or piece.tail is Tail.ZEROS or longer <= length:
             return piece
         length = longer
@@ -147,7 +152,7 @@ class LogCursor:
                 self._offset, self.expect, self.tail = piece.end, piece.expect, None
                 return piece.columns
             self.tail = piece
-            if piece is not None and piece.read_bytes >= MAX_READ_BYTES and piece.tail is not Tail.ZEROS:
+            if piece is not None and piece.read_bytes >= most_read_bytes(self._format) and piece.tail is not Tail.ZEROS:
                 raise self._corrupt(piece)  # no commit is so large
             if not self._cross(segment, size):
                 return None

@@ -19,8 +19,14 @@ from litelog.errors import (
     DivergedError,
     SequenceGapError,
 )
-from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
-from litelog.formats.capabilities import first_sequence, has_manifest, is_sparse, rewrites_finished
+from litelog.formats import FinishedTail, Tail
+from litelog.formats.capabilities import (
+    first_sequence,
+    has_manifest,
+    is_sparse,
+    max_commit_bytes,
+    rewrites_finished,
+)
 from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentFolder
 from litelog.log.source_position import CHECKED_BYTES, CommitRun, SourcePosition, digest, make_run
 
@@ -79,6 +85,7 @@ class Follower:
         self.oldest = oldest
         """The log's oldest log segment, as of the last run; empty before the first."""
         self._format = log_format
+        self._most_bytes = max_commit_bytes(log_format) + PROBE_BYTES
         self._place = place
         self._clock = clock
         self._current: OpenSegment | None = None
@@ -317,7 +324,7 @@ class Follower:
                 scan = self._format.scan(self._path, data, place.offset, place.expectation)
             except (CorruptCommitError, SequenceGapError) as error:
                 return self._read_before(error, data)
-            longer = min(size - place.offset, max(scan.wanted, 2 * length), MAX_COMMIT_BYTES + PROBE_BYTES)
+            longer = min(size - place.offset, max(scan.wanted, 2 * length), self._most_bytes)
             if scan.end > place.offset or longer <= length:
                 return data, scan
             length = longer  # a commit larger than the limit
@@ -515,7 +522,7 @@ class Follower:
                     raise
                 reason = f"the log jumps from {error.expected} to {error.actual} at {segment.name}"
                 raise GapError(path, segment.name, reason) from error
-            longer = min(size, max(scan.wanted, 2 * length), MAX_COMMIT_BYTES + PROBE_BYTES)
+            longer = min(size, max(scan.wanted, 2 * length), self._most_bytes)
             if scan.commits or longer <= length:
                 return scan
             length = longer

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING
 from litelog.codec.checksum import crc32c
 from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields
-from litelog.formats import MAX_COMMIT_BYTES
-from litelog.formats.capabilities import HEAD_BYTES, check_head, ignores, manifest_name, open_logical, side_files
+from litelog.formats.capabilities import (
+    HEAD_BYTES,
+    check_head,
+    ignores,
+    manifest_name,
+    max_commit_bytes,
+    open_logical,
+    side_files,
+)
 from litelog.formats.signatures import RECOGNISED_FILES, recognise
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.log.manifest import listed_segments
@@ -165,7 +172,7 @@ class OpenSegment:
             if scan.end > offset:
                 yield scan
                 offset, expect, length = scan.end, scan.expectation, READ_BYTES
-            elif len(data) < length or length > MAX_COMMIT_BYTES:
+            elif len(data) < length or length > max_commit_bytes(log_format):
                 return
             else:
                 length = max(2 * length, scan.wanted)

@@ -27,7 +27,7 @@ from litelog.codec.json_columns import (
     write_gapped,
 )
 from litelog.codec.lz4_frames import MAX_FRAME_BYTES
-from litelog.formats import MAX_COMMIT_BYTES
+from litelog.formats import LARGEST_COMMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,7 +41,7 @@ FRAME_VALUES = 10
 MAX_MARKS = 4 << 20
 """The most marks in a sealed segment: a log segment that grew for 48 days, every second."""
 
-MAX_RUN_BYTES = MAX_COMMIT_BYTES + MAX_FRAME_BYTES
+MAX_RUN_BYTES = LARGEST_COMMIT_BYTES + MAX_FRAME_BYTES
 """The most bytes that a reader decodes at a time: any commit, and the bytes that were read after it."""
 
 MAX_STORED_BYTES = MAX_FRAME_BYTES + (64 << 10)

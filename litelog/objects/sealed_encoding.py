@@ -16,8 +16,9 @@ from litelog.codec.checksum import combine, crc32c
 from litelog.codec.lz4_frames import FRAME_BYTES, MAX_FRAME_BYTES, compress_frame, content_checksum
 from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
+from litelog.formats.capabilities import max_commit_bytes
 from litelog.formats.commit_tail import is_zero
-from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, SealedFrame, ShipTimes
+from litelog.objects.frame_table import FrameTable, SealedFrame, ShipTimes
 from litelog.objects.sealed_segment import SealedFooter, encode_footer
 
 if TYPE_CHECKING:
@@ -140,14 +141,14 @@ class Sealing:
     def _window(self, offset: int, expect: Expectation) -> tuple[memoryview, Scan]:
         """Bytes from ``offset`` on, with at least one whole commit if there is one, and their scan."""
         left = self.segment.length - offset
-        wanted = min(self._frame_bytes, left)
+        wanted, most = min(self._frame_bytes, left), max_commit_bytes(self._format) + MAX_FRAME_BYTES
         while True:
             data = self._read_at(offset, wanted)
             if len(data) < wanted:
                 reason = f"was cut from {self.segment.length} bytes to {offset + len(data)}"
                 raise DivergedError(self._path, reason)
             scan = self._format.scan(self._path, data, offset, expect)
-            wanted = min(left, max(2 * wanted, scan.wanted), MAX_RUN_BYTES)
+            wanted = min(left, max(2 * wanted, scan.wanted), most)
             if scan.end > offset or wanted <= len(data) or self._is_spare(data, scan):
                 return data, scan
 

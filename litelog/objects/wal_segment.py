@@ -18,7 +18,7 @@ from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
 from litelog.codec.lz4_frames import FrameError, compress_frames, decompress_frame, skippable_frame, walk_frames
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
-from litelog.formats import MAX_COMMIT_BYTES
+from litelog.formats import LARGEST_COMMIT_BYTES
 from litelog.objects.fields import (
     COUNT,
     CRC,
@@ -277,7 +277,7 @@ _FIELDS: dict[str, Reader[Any]] = {
     "owner": text,
     "index": number(below=MAX_INDEX),
     "offset": number(below=MAX_OFFSET),
-    "length": number(below=max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES) + 1),
+    "length": number(below=max(MAX_LENGTH_BYTES, LARGEST_COMMIT_BYTES) + 1),
     "file": text,
     "first": optional(SEQUENCE),
     "next": optional(SEQUENCE),

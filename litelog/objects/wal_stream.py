@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
 from litelog.codec.lz4_frames import skippable_frame
 from litelog.errors import CorruptObjectError, StoreError
-from litelog.formats import MAX_COMMIT_BYTES
+from litelog.formats import LARGEST_COMMIT_BYTES
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MAX_ANNOUNCEMENT_BYTES = 16 << 10
 """The largest announcement in bytes. An error has a message for people; all other fields are short."""
 
-MAX_SEGMENT_BYTES = MAX_COMMIT_BYTES + MAX_COMMIT_BYTES // 8 + (1 << 20)
+MAX_SEGMENT_BYTES = LARGEST_COMMIT_BYTES + LARGEST_COMMIT_BYTES // 8 + (1 << 20)
 """The largest WAL segment that a reader accepts, in bytes: the largest commit, incompressible, and some room."""
 
 _LIMITS = JsonLimits(size=MAX_ANNOUNCEMENT_BYTES, values=32, texts=32, containers=4, depth=2)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from litelog.formats import MAX_COMMIT_BYTES, Expectation
-from litelog.formats.capabilities import HEAD_BYTES, index_name, write_index
+from litelog.formats import Expectation
+from litelog.formats.capabilities import HEAD_BYTES, index_name, max_commit_bytes, write_index
 from litelog.objects.side_files import SideFile
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def commits_in_file(descriptor: int, name: str, log_format: LogFormat) -> Iterat
         if found:
             yield from found
             offset, expect, length = found[-1].end, Expectation(found[-1].next), _READ_BYTES
-        elif len(data) < length or length > MAX_COMMIT_BYTES:
+        elif len(data) < length or length > max_commit_bytes(log_format):
             return
         else:
             length *= 2

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from litelog.codec.lz4_frames import compress_frame, compress_frames, cut_frames
 from litelog.errors import LitelogError, SourceSyncError
+from litelog.formats import MAX_COMMIT_BYTES
 from litelog.objects import wal_segment
 from litelog.objects.wal_segment import WalHeader
 
@@ -63,7 +64,8 @@ class _Read:
 class WalEncoder:
     """Makes a generation's WAL segments from the runs of a log. Used by one thread at a time.
 
-    If runs are large, the next one is read while threads compress. At most two are in memory.
+    If runs are large, the next one is read while threads compress. At most two are in memory: only one, if it is a commit
+    of more than MAX_COMMIT_BYTES.
     """
 
     def __init__(self, context: ReplicaContext, claim: Claim, follower: Follower) -> None:
@@ -90,7 +92,8 @@ class WalEncoder:
         self._ahead = None
         if read is None:
             return None
-        if read.run.more and self.is_bulk(len(read.run.data), final=read.run.final):
+        length = len(read.run.data)
+        if read.run.more and length <= MAX_COMMIT_BYTES and self.is_bulk(length, final=read.run.final):
             self._read_ahead()
         header = make_header(self._claim, read.run, previous, max(self._clock.now(), shipped))
         body = wal_segment.assemble(header, read.wait())

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, DivergedError, ExistsError, FencedError, LitelogError
+from litelog.formats import MAX_COMMIT_BYTES
 from litelog.log.follower import Follower
 from litelog.objects import wal_segment
 from litelog.objects.layout import parse_claim, wal_key
@@ -168,8 +169,10 @@ class WalShipper:
         return self._encoder.next(previous, shipped)
 
     def _may_encode(self) -> bool:
-        """Whether the queue has room, and bytes followed its last run."""
-        return len(self._queue) < _AHEAD and self._queue[-1].more and not self._encoder.failed
+        """Whether the queue has room, and bytes followed its last run. After a commit of more than MAX_COMMIT_BYTES it has
+        none."""
+        has_room = len(self._queue) < _AHEAD and self._queue[-1].header.length <= MAX_COMMIT_BYTES
+        return has_room and self._queue[-1].more and not self._encoder.failed
 
     def _put_first(self) -> bool:
         """Put the first of the queue. While a large one is being put, encode the next ones. Return whether more

@@ -21,6 +21,7 @@ from litelog.errors import (
 from litelog.objects import layout
 from litelog.objects.position import MAX_EPOCH, ClaimName, Generation, Position
 from litelog.objects.position import generation as parse_generation
+from litelog.objects.wal_segment import MAX_HEADER_BYTES, decode_header
 from litelog.objects.wal_stream import StreamError
 from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from litelog.objects.wal_segment import WalSegment
 
 MAX_OBJECT_BYTES = 80 << 20
-"""The largest object that a reader accepts, in bytes: the largest commit, incompressible, and some room."""
+"""The largest object that a reader accepts, in bytes: the largest commit, incompressible, and some room. A WAL segment
+may be larger if its header says so: it holds one commit of a format with a higher limit."""
 
 READ_BYTES = 4 << 20
 """How many bytes of an object one read requests, so that a small object does not cost a buffer for the largest one."""
@@ -460,9 +462,21 @@ class ObjectReplicaClient:
         if byte_range is not None and byte_range.length is not None:
             limit = min(limit, byte_range.length)
         data = read_bounded(self.store, key, byte_range, limit=limit)
-        if len(data) > limit:
+        if len(data) > limit and (byte_range is not None or len(data) > _stated_limit(key, data)):
             raise CorruptObjectError(key, f"more than {limit} bytes")
         return data
+
+
+def _stated_limit(key: str, head: bytes) -> int:
+    """How many bytes the WAL segment that begins with ``head`` may have, as its header states; 0 if that is damaged, and
+    for any other object."""
+    if layout.parse_wal(key) is None:
+        return 0
+    try:
+        length = decode_header(key, head).length
+    except CorruptObjectError:
+        return 0
+    return length + length // 64 + MAX_HEADER_BYTES
 
 
 def _require(name: Generation) -> None:
@@ -498,17 +512,20 @@ def read_bounded(
     limit: int = MAX_OBJECT_BYTES,
     size: int = READ_BYTES,
 ) -> bytes:
-    """Read an object, or a range of it: at most one byte more than ``limit``. ``size``: its expected size in bytes; the
-    first read requests that many. Raises NotFoundError, StoreError, NotEnoughMemoryError, and EncryptedError if the
-    object of a replica is encrypted, and ``store`` does not decrypt it."""
+    """Read an object, or a range of it: at most one byte more than ``limit``, or than the header of a whole WAL segment
+    permits. ``size``: its expected size in bytes; the first read requests that many. Raises NotFoundError, StoreError,
+    NotEnoughMemoryError, and EncryptedError if the object of a replica is encrypted, and ``store`` does not decrypt it.
+    """
     pieces: list[bytes] = []
-    room = limit + 1
+    room, extended = limit + 1, False
     with store.open(key, byte_range) as stream:
         try:
             while room and (piece := stream.read(min(room, size + 1))):
                 pieces.append(piece)
                 room -= len(piece)
                 size = READ_BYTES
+                if not room and byte_range is None and not extended:
+                    room, extended = max(0, _stated_limit(key, b"".join(pieces)) - limit), True
         except OSError as error:
             raise StoreError("read", key, str(error)) from error
         except MemoryError as error:

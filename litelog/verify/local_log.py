@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, SequenceGapError, SourceError, WrongFormatError
 from litelog.formats import MAX_COMMIT_BYTES, Damage, Expectation, FinishedTail, Tail
-from litelog.formats.capabilities import HEAD_BYTES, find_commit, first_sequence, is_counted
+from litelog.formats.capabilities import HEAD_BYTES, find_commit, first_sequence, is_counted, max_commit_bytes
 from litelog.log.manifest import missing_segments
 from litelog.log.source import READ_BYTES, SegmentFolder
 from litelog.system.clock import SystemClock
@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat, Scan
     from litelog.log.source import OpenSegment
 
-WINDOW_BYTES = 2 * MAX_COMMIT_BYTES
-"""How many bytes are searched at a time for a good commit after damage."""
-
 _SETTLE_POLL_SECONDS = 0.01
 
 SEARCH_STEP_BYTES = MAX_COMMIT_BYTES
-"""By how many bytes the search moves on. Two windows overlap by the largest commit."""
+"""By how many bytes the search for a good commit after damage moves on. What is searched at a time is longer by the
+largest commit."""
 
 
 @dataclass(slots=True)
@@ -83,6 +81,7 @@ class _Check:
         self._format = log_format
         self._progress = progress
         self._names = SegmentFolder(folder, log_format, SystemClock(), reports=False)
+        self._window_bytes = SEARCH_STEP_BYTES + max_commit_bytes(log_format)
         self._found = LocalAnomalies()
         self._failures: list[str] = []
         self._totals = _Totals()
@@ -178,11 +177,11 @@ class _Check:
             elif scan is None or len(data) < length:
                 held = offset + len(data)
                 offset, length = self._pass_tail(segment, offset, held, scan, following), READ_BYTES
-            elif length > WINDOW_BYTES:
+            elif length > self._window_bytes:
                 damage = scan.damage or Damage(offset, "commit", "whole", f"none in {length} bytes")
                 offset, length = self._pass(segment, offset, _error_of(path, damage)), READ_BYTES
             else:
-                length = min(max(2 * length, scan.wanted), 2 * WINDOW_BYTES)
+                length = min(max(2 * length, scan.wanted), 2 * self._window_bytes)
         self._totals.bytes += segment.size()
 
     def _scan(
@@ -257,13 +256,13 @@ class _Check:
         or if the format cannot find it."""
         size, at = segment.size(), offset
         while at < size:
-            data = memoryview(segment.read(at, WINDOW_BYTES))
+            data = memoryview(segment.read(at, self._window_bytes))
             found = find_commit(self._format, data, at, 0)
             if found is not None and at + found <= offset:  # whole, but not where it belongs
                 found = find_commit(self._format, data, at, found + 1)
             if found is not None:
                 return at + found
-            if len(data) < WINDOW_BYTES:
+            if len(data) < self._window_bytes:
                 break
             at += SEARCH_STEP_BYTES
         return size

@@ -5,12 +5,14 @@ The tests run where redis-server 7 or later, or valkey-server, is installed (see
 
 from __future__ import annotations
 
+import random
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import litelog
+from tests.builders.child import runs_in_child
 from tests.builders.recorded_logs import unpack, what_was_read
 from tests.builders.redis_server import SERVERS, RedisServer, find_version
 from tests.waiting import wait_until
@@ -35,6 +37,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 PREAMBLES = pytest.mark.parametrize("preamble", ["yes", "no"])
 
 
+NO_REWRITES = ("--auto-aof-rewrite-percentage", "0")
+"""Options of a server that rewrites its files only when a test says so."""
+
+
 class Sidecar:
     """Ships a server's log, and loads what is restored into another server."""
 
@@ -56,7 +62,7 @@ class Sidecar:
         data = self.folder / f"restored-{self._restored}"
         data.mkdir()
         litelog.restore_log(self.url, data / "appendonlydir", **target)
-        with RedisServer(data, server=self._server) as server:
+        with RedisServer(data, *NO_REWRITES, server=self._server) as server:
             found = server.digest()
             server.call("SET", "after the restore", 1)
             server.rewrite()
@@ -142,3 +148,19 @@ def test_rewrites_and_kills_under_load_lose_nothing(tmp_path: Path, kind: str) -
         expected = server.digest()
     server.kill()
     assert sidecar.load() == expected
+
+
+@runs_in_child
+def test_a_value_of_40_mb_is_shipped_as_a_command_and_loaded(tmp_path: Path, kind: str) -> None:
+    with RedisServer(tmp_path / "redis", *NO_REWRITES, server=kind) as server:
+        sidecar = Sidecar(tmp_path, server.log, kind)
+        server.call("SET", "before", 1)
+        server.call("SET", "large", random.Random(0).randbytes(40_000_000))
+        with sidecar.replicate():
+            server.call_all([("MULTI",), ("SET", "other", bytes(50_000_000)), ("SET", "after", 1), ("EXEC",)])
+        sidecar.ship()
+        expected = server.digest()
+    assert sidecar.load() == expected
+    with litelog.open_replica(sidecar.url) as read:
+        assert max(len(record.value) for record in read) > 50_000_000
+    assert sidecar.generations() == 1

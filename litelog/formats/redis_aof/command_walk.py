@@ -17,7 +17,7 @@ import numpy as np
 
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import is_zero
-from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Tail
+from litelog.formats.log_format import LARGEST_COMMIT_BYTES, Damage, Tail
 from litelog.formats.redis_aof.command_lines import WINDOW_BYTES, find_commands, name_number
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ _NUMBER_BYTES = 13
 _ANNOTATION = re.compile(rb"#[^\r\n]{0,1024}\r\n")
 _ANNOTATION_BEGUN = re.compile(rb"#[^\r\n]{0,1024}\r?")
 _COMMAND = re.compile(rb"\r\n(?=\*[1-9][0-9]{0,9}\r\n\$[0-9])")
+
+MAX_COMMAND_BYTES = LARGEST_COMMIT_BYTES
+"""The largest command or transaction. Redis takes values of up to 512 MiB, unless ``proto-max-bulk-len`` says more."""
 
 MAX_SEARCHED = 1000
 """How many places after damage are tried. A value may hold commands, too."""
@@ -97,7 +100,7 @@ def walk(name: str, data: memoryview, offset: int) -> Commands:
     """Walk over ``data``, which begins at byte ``offset`` of log segment ``name``, where a commit begins.
 
     Raises CorruptCommitError: bytes that are not a command are followed by one, or a commit is larger than
-    MAX_COMMIT_BYTES.
+    MAX_COMMAND_BYTES.
     """
     found, alone, most = Commands(), 0, LEAST_ALONE
     while found.end < len(data):
@@ -118,7 +121,7 @@ def walk(name: str, data: memoryview, offset: int) -> Commands:
             _note_malformed(found, name, data, offset, error)
             break
         start, end, _ = found.commits[-1]
-        if end - start > MAX_COMMIT_BYTES:
+        if end - start > MAX_COMMAND_BYTES:
             raise _too_large(name, offset + start, end - start)
     return found
 
@@ -240,7 +243,7 @@ def _number(data: memoryview, at: int, mark: int) -> tuple[int, int]:
 
 def _note_incomplete(found: Commands, name: str, data: memoryview, offset: int, error: _IncompleteError) -> None:
     needed = error.needed - found.end
-    if needed > MAX_COMMIT_BYTES:
+    if needed > MAX_COMMAND_BYTES:
         raise _too_large(name, offset + found.end, needed)
     left = len(data) - found.end
     found.tail, found.wanted = Tail.INCOMPLETE, needed
@@ -261,5 +264,5 @@ def _note_malformed(found: Commands, name: str, data: memoryview, offset: int, e
 
 
 def _too_large(name: str, place: int, size: int) -> CorruptCommitError:
-    expected = f"up to {MAX_COMMIT_BYTES}; {_WHAT_TO_DO}"
+    expected = f"up to {MAX_COMMAND_BYTES}; {_WHAT_TO_DO}"
     return CorruptCommitError(name, place, "size of the command or transaction", expected, size)

@@ -9,7 +9,7 @@ import numpy as np
 from litelog.errors import ConfigError, WrongFormatError
 from litelog.formats.columns import Columns
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
-from litelog.formats.redis_aof.command_walk import Commands, find_command, walk
+from litelog.formats.redis_aof.command_walk import MAX_COMMAND_BYTES, Commands, find_command, walk
 from litelog.formats.redis_aof.manifest import NAME, is_manifest, read_manifest, write_manifest
 from litelog.formats.signatures import refuse_others
 
@@ -37,6 +37,7 @@ class RedisAofFormat:
     has_log_id = False
     removed_by_owner = True
     has_markers = True
+    max_commit_bytes = MAX_COMMAND_BYTES
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
         match = NAME.fullmatch(name)

@@ -8,11 +8,13 @@ import pytest
 
 from litelog.errors import SourceError, SourceMissingError
 from litelog.objects.claim import Relation
+from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.divergence import read_divergence
 from litelog.stores.object_store import ObjectReplicaClient
+from tests.builders.child import runs_in_child
 from tests.builders.daemon_builder import Daemon, newest_snapshot
 from tests.builders.redis_log import MANIFEST, RedisLog, make_redis_log
 from tests.builders.restoring import files_in, restore_to
@@ -174,3 +176,32 @@ def test_a_manifest_that_is_no_manifest_stops_the_daemon(redis: RedisLog, store:
     daemon = start(redis, store, tmp_path)
     with pytest.raises(SourceError, match="cannot be read as a manifest"):
         daemon.sync()
+
+
+@pytest.mark.slow
+@runs_in_child
+def test_a_command_of_90_mb_is_shipped_sealed_restored_and_read(
+    redis: RedisLog, store: MemoryStore, tmp_path: Path
+) -> None:
+    """Above the limit of other formats, and above what is read of an object that does not state its length."""
+    daemon = start(redis, store, tmp_path)
+    redis.append(1)
+    large = redis.commit(90_000_000)
+    redis.write(large)
+    redis.append(1)
+    daemon.sync()
+    restore_to(ObjectReplicaClient(store), tmp_path / "from WAL segments", log_format=redis.format)
+    assert files_in(tmp_path / "from WAL segments") == held(redis)
+    redis.increment(2)
+    redis.append(1)
+    daemon.sync()
+    archive = daemon.replica.archive
+    assert archive is not None
+    archive.request_snapshot()
+    assert [entry.file for entry in newest_snapshot(daemon).segments] == redis.listed[:2]
+    restore_to(ObjectReplicaClient(store), tmp_path / "from sealed segments", log_format=redis.format)
+    assert files_in(tmp_path / "from sealed segments") == held(redis)
+    with ReplicaReader(ObjectReplicaClient(store)) as reader:
+        values = [record.value for columns in reader.batches() for record in columns.records()]
+    assert len(values) == 4
+    assert values[1] == large

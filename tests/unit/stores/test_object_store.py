@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptObjectError, NotFoundError, StoreError
+from litelog.objects import wal_segment
 from litelog.objects.layout import snapshot_key, wal_key
 from litelog.objects.position import ClaimName, Generation, Position
+from litelog.objects.wal_segment import WalHeader
 from litelog.stores.object_store import (
     MAX_OBJECT_BYTES,
     ByteRange,
     ObjectInfo,
     ObjectReplicaClient,
+    read_bounded,
     require_key,
     require_prefix,
 )
 from replica_clients.memory import MemoryStore
 from tests.builders.child import runs_in_child
+from tests.builders.replica_builder import ReplicaBuilder
 from tests.builders.stores import CountingStore, Fault, FaultyStore
 
 if TYPE_CHECKING:
@@ -119,6 +126,25 @@ def test_an_object_that_does_not_end_is_refused() -> None:
         client.read_wal_segment(Position(G, 0, 0))
     with pytest.raises(CorruptObjectError, match="more than 20 bytes"):
         client.read_wal_segment(Position(G, 0, 0), 5, 20)
+
+
+@pytest.mark.slow
+@runs_in_child
+def test_a_wal_segment_may_be_larger_if_its_header_says_so() -> None:
+    """By what does not compress, and no more: the rest of it is not read."""
+    data = Random(0).randbytes(MAX_OBJECT_BYTES + (1 << 20))
+    claim, crc = ReplicaBuilder().claim(), crc32c(data)
+    header = replace(WalHeader.of(claim, 0, 0), length=len(data), file="1.log", crc=crc, crc_total=crc)
+    body, here, other = wal_segment.encode(header, data), header.position, replace(header.position, offset=1)
+    store = MemoryStore()
+    client = ObjectReplicaClient(store)
+    client.write_wal_segment(here, body)
+    read = client.read_wal_segment(here)
+    assert wal_segment.decode(wal_key(here), read).data() == data
+    assert read_bounded(store, wal_key(here)) == read
+    client.write_wal_segment(other, body)
+    with pytest.raises(CorruptObjectError, match=f"more than {MAX_OBJECT_BYTES} bytes"):
+        client.read_wal_segment(other)  # the header names another position
 
 
 def test_a_stream_that_breaks_is_a_store_error_with_its_key() -> None:

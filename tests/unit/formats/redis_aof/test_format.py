@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ConfigError, CorruptCommitError, WrongFormatError
-from litelog.formats import MAX_COMMIT_BYTES, Expectation, LogFormat, Tail
+from litelog.formats import Expectation, LogFormat, Tail
 from litelog.formats.capabilities import find_commit, ignores, removed_by_owner
 from litelog.formats.columns import Record
 from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.redis_aof import RedisAofFormat
+from litelog.formats.redis_aof.command_walk import MAX_COMMAND_BYTES
 from litelog.formats.redis_aof.format import BLOCK_BYTES
 from tests.builders.recorded_logs import recorded_segments
 from tests.builders.redis_server import encode
@@ -169,7 +170,7 @@ def test_a_command_inside_a_value_that_is_not_whole_is_no_proof_of_damage() -> N
 
 
 def test_a_command_that_cannot_be_shipped_is_refused_before_its_bytes_are_there() -> None:
-    begun = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n" % MAX_COMMIT_BYTES
+    begun = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n" % MAX_COMMAND_BYTES
     with pytest.raises(CorruptCommitError, match=r"size of the command .*run BGREWRITEAOF .*set proto-max-bulk-len"):
         scan(SET + begun)
 
