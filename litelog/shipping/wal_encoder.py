@@ -64,8 +64,8 @@ class _Read:
 class WalEncoder:
     """Makes a generation's WAL segments from the runs of a log. Used by one thread at a time.
 
-    If runs are large, the next one is read while threads compress. At most two are in memory: only one, if it is a commit
-    of more than MAX_COMMIT_BYTES.
+    If runs are large, the next one is read while threads compress. At most two are in memory, and after a
+    commit of more than MAX_COMMIT_BYTES one.
     """
 
     def __init__(self, context: ReplicaContext, claim: Claim, follower: Follower) -> None:

@@ -169,8 +169,8 @@ class WalShipper:
         return self._encoder.next(previous, shipped)
 
     def _may_encode(self) -> bool:
-        """Whether the queue has room, and bytes followed its last run. After a commit of more than MAX_COMMIT_BYTES it has
-        none."""
+        """Whether the queue has room, which it has not after a commit of more than MAX_COMMIT_BYTES, and bytes followed
+        its last run."""
         has_room = len(self._queue) < _AHEAD and self._queue[-1].header.length <= MAX_COMMIT_BYTES
         return has_room and self._queue[-1].more and not self._encoder.failed
 

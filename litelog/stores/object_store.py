@@ -468,7 +468,7 @@ class ObjectReplicaClient:
 
 
 def _stated_limit(key: str, head: bytes) -> int:
-    """How many bytes the WAL segment that begins with ``head`` may have, as its header states; 0 if that is damaged, and
+    """How many bytes the WAL segment that begins with ``head`` may have, as its header states. 0 if that is damaged, and
     for any other object."""
     if layout.parse_wal(key) is None:
         return 0
