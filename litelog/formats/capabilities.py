@@ -80,6 +80,9 @@ class Capabilities(Protocol):
     sparse: bool
     """Whether sequences may jump between commits, so that they do not show that a log segment is missing. Default:
     False."""
+    notes_times: bool
+    """Whether the writer may note at some commits when it wrote them: ``Commit.noted``. A commit without a note was
+    written at the time of the last note before it. Default: False."""
     counted: bool
     """Whether only the names of log segments state sequences: records are counted from there. Default: False."""
     max_commit_bytes: int
@@ -355,6 +358,11 @@ def max_commit_bytes(log_format: LogFormat) -> int:
     """The largest commit of the format that is accepted, in bytes."""
     found: int = getattr(log_format, "max_commit_bytes", MAX_COMMIT_BYTES)
     return min(found, LARGEST_COMMIT_BYTES)
+
+
+def notes_times(log_format: LogFormat) -> bool:
+    """Whether the log's writer may note at some commits when it wrote them."""
+    return bool(getattr(log_format, "notes_times", False))
 
 
 def has_manifest(log_format: LogFormat) -> bool:

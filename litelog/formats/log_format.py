@@ -139,6 +139,9 @@ class Commit:
     next: int
     lowest: int | None
     highest: int | None
+    noted: int | None = None
+    """When it was written, in microseconds since 1970, as its writer notes at some commits. None if it does not, and in
+    formats whose records all have timestamps."""
 
 
 class LogFormat(Protocol):

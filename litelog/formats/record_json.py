@@ -23,8 +23,16 @@ def record_fields(record: Record) -> dict[str, object]:
     for name, value in (record.extra or {}).items():
         fields[name] = value
         if isinstance(value, list):
-            fields[name] = [{"key": key, "value": json_bytes(each)} for key, each in value]
+            fields[name] = [_json_item(item) for item in value]
     return fields
+
+
+def _json_item(item: object) -> object:
+    """An item of a list: bytes, or a pair of a text and bytes."""
+    if isinstance(item, tuple):
+        key, value = item
+        return {"key": key, "value": json_bytes(value)}
+    return json_bytes(item) if isinstance(item, bytes) else item
 
 
 def json_bytes(value: bytes | None) -> str | dict[str, str] | None:

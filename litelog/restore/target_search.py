@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from litelog.errors import NothingToRestoreError
+from litelog.formats.capabilities import notes_times
 from litelog.objects.position import Position
 from litelog.reading.search import first_reaching, first_shipped, first_stamped
 from litelog.restore.plan import TooEarlyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from litelog.formats import Commit, LogFormat
     from litelog.objects.sealed_segment import SealedFooter
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import WalSegmentInfo
 
 _LATEST = (1 << 64) - 1
+
+MOST_QUIET = 16
+"""After so many WAL segments or runs of frames without a noted time, the log's writer notes none there. Several may be
+shipped in a second, and only the first commit of a second has a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,8 @@ class TargetSearch:
             return self._at_sequence(target.sequence)
         if target.timestamp is None:
             return self._after_pieces(len(self._wal))
+        if notes_times(log_format):
+            return self._at_time_noted(target.timestamp)
         return (self._at_timestamp if log_format.has_timestamps else self._at_time_shipped)(target.timestamp)
 
     def headers(self, positions: Sequence[Position]) -> list[WalHeader]:
@@ -129,6 +137,70 @@ class TargetSearch:
         early = entry.shipped_first <= time
         return self._in_entry(number, self._lookup.marks(entry).offset_at(time) if early else 0)
 
+    def _at_time_noted(self, time: int) -> RestoreEnd:
+        """Cut before the first commit whose noted time is after ``time``. The log's writer notes it at some commits.
+
+        A commit without a note has the time of the last note before it. Where the writer notes no times, those at which
+        the commits were shipped count. What was shipped by ``time`` was written by then.
+        """
+        found = self._at_time_shipped(time)
+        is_noted, quiet = self._is_noted_before(found), 0
+        for commits, cut in self._commits_after(found):
+            notes = [commit for commit in commits if commit.noted is not None]
+            late = next((commit for commit in notes if commit.noted is not None and commit.noted > time), None)
+            if late is not None:
+                return cut(late.start) if is_noted or late is not notes[0] else found
+            if notes:
+                found, is_noted, quiet = cut(commits[-1].end), True, 0
+            quiet += not notes
+            if quiet > MOST_QUIET:
+                break
+        return found
+
+    def _is_noted_before(self, end: RestoreEnd) -> bool:
+        """Whether a commit shortly before ``end`` has a noted time."""
+        for number in range(end.pieces - 1, max(-1, end.pieces - MOST_QUIET), -1):
+            if any(commit.noted is not None for commits, _ in self._runs_of_piece(number) for commit in commits):
+                return True
+        if end.end is None or not end.entries:
+            return False
+        entry = self._base.entries[end.entries - 1]
+        offset = (entry.length if end.pieces else end.end.offset) - 1
+        return any(commit.noted is not None and commit.start <= offset for commit in self._run_in_entry(entry, offset))
+
+    def _commits_after(self, end: RestoreEnd) -> Iterator[tuple[Sequence[Commit], Callable[[int], RestoreEnd]]]:
+        """The commits after ``end``, run by run, each with the function that cuts the log at an offset in it."""
+        if not end.pieces and end.end is not None and end.entries:
+            for number in range(end.entries - 1, len(self._base.entries)):
+                start = end.end.offset if number == end.entries - 1 else 0
+                for commits in self._runs_of_entry(self._base.entries[number], start):
+                    yield commits, partial(self._in_entry, number)
+        for number in range(end.pieces, len(self._positions)):
+            yield from self._runs_of_piece(number)
+
+    def _runs_of_piece(self, number: int) -> Iterator[tuple[Sequence[Commit], Callable[[int], RestoreEnd]]]:
+        header = self._lookup.headers([self._positions[number]])[0]
+        sealed = header.sealed is not None
+        for commits in self._runs_of_entry(self._lookup.entry(header)) if sealed else [self._lookup.commits(header)]:
+            yield commits, partial(self._in_piece, number)
+
+    def _runs_of_entry(self, entry: SnapshotEntry, offset: int = 0) -> Iterator[Sequence[Commit]]:
+        """The commits of a sealed segment from ``offset`` on, run of frames by run of frames."""
+        while offset < entry.length:
+            commits = [commit for commit in self._run_in_entry(entry, offset) if commit.start >= offset]
+            if not commits:
+                return
+            yield commits
+            offset = commits[-1].end
+
+    def _run_in_entry(self, entry: SnapshotEntry, offset: int) -> Sequence[Commit]:
+        """The commits of the run of frames that holds the byte at ``offset``."""
+
+        def run_of(footer: SealedFooter) -> range:
+            return footer.frames.run_of(footer.frames.at_offset(offset))
+
+        return list(self._lookup.commits_around(entry, run_of)[1])
+
     def _first_entry(self, holds: Callable[[SnapshotEntry], bool]) -> int | None:
         return next((number for number, entry in enumerate(self._base.entries) if holds(entry)), None)
 
@@ -154,6 +226,11 @@ class TargetSearch:
         else:
             kept = list(takewhile(belongs, self._lookup.commits(header)))
             end = kept[-1].end if kept else header.offset
+        return self._in_piece(number, end)
+
+    def _in_piece(self, number: int, end: int) -> RestoreEnd:
+        """Everything up to the offset ``end``, which lies in the WAL segment of that number."""
+        header = self._lookup.headers([self._positions[number]])[0]
         if end <= header.offset:
             return self._after_pieces(number)
         place = Position(header.position.generation, header.index, end)

@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_WORDS = ArrayType(BinaryType())
 _TYPES: dict[str, DataType] = {
     kind.simpleString(): kind
-    for kind in (BinaryType(), IntegerType(), LongType(), StringType(), TimestampType(), _HEADERS)
+    for kind in (BinaryType(), IntegerType(), LongType(), StringType(), TimestampType(), _WORDS, _HEADERS)
 }
 
 

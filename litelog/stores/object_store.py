@@ -468,8 +468,8 @@ class ObjectReplicaClient:
 
 
 def _stated_limit(key: str, head: bytes) -> int:
-    """How many bytes the WAL segment that begins with ``head`` may have, as its header states. 0 if that is damaged, and
-    for any other object."""
+    """How many bytes the WAL segment that begins with ``head`` may have, as its header states. 0 if that is damaged,
+    or the object is another one."""
     if layout.parse_wal(key) is None:
         return 0
     try:

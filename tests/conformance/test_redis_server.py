@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -164,3 +165,22 @@ def test_a_value_of_40_mb_is_shipped_as_a_command_and_loaded(tmp_path: Path, kin
     with litelog.open_replica(sidecar.url) as read:
         assert max(len(record.value) for record in read) > 50_000_000
     assert sidecar.generations() == 1
+
+
+def test_a_restore_to_a_time_follows_the_times_that_the_server_notes(tmp_path: Path, kind: str) -> None:
+    """All is shipped later than it was written."""
+    with RedisServer(tmp_path / "redis", "--aof-timestamp-enabled", "yes", server=kind) as server:
+        sidecar, digests = Sidecar(tmp_path, server.log, kind), []
+        sidecar.ship()
+        for number in range(3):
+            began = int(server.call("TIME")[0].split()[0])
+            wait_until(lambda before=began: int(server.call("TIME")[0].split()[0]) > before)
+            server.call("RPUSH", "list", number)
+            digests.append(server.digest())
+        sidecar.ship()
+    with litelog.open_replica(sidecar.url) as read:
+        notes = [record.extra["ts"] for record in read if record.extra and record.extra["ts"] is not None]
+    seconds = notes[-3:]
+    assert seconds == sorted(set(seconds))
+    for second, digest in zip(seconds, digests, strict=True):
+        assert sidecar.load(timestamp=datetime.fromtimestamp(second, UTC)) == digest

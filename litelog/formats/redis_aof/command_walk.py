@@ -31,6 +31,7 @@ _NUMBER = re.compile(rb"[*$]([0-9]{1,10})\r\n")
 _NUMBER_BEGUN = re.compile(rb"[*$][0-9]{0,10}\r?")
 _NUMBER_BYTES = 13
 _ANNOTATION = re.compile(rb"#[^\r\n]{0,1024}\r\n")
+_TIME = re.compile(rb"#TS:([0-9]{1,12})\r\n")
 _ANNOTATION_BEGUN = re.compile(rb"#[^\r\n]{0,1024}\r?")
 _COMMAND = re.compile(rb"\r\n(?=\*[1-9][0-9]{0,9}\r\n\$[0-9])")
 
@@ -74,6 +75,8 @@ class Commands:
     """-1 for a command without a key."""
     commits: list[tuple[int, int, int]] = field(default_factory=list)
     """Start, end, and how many sequences the commits up to this one take."""
+    notes: dict[int, int] = field(default_factory=dict)
+    """The seconds since 1970 that an annotation before a command states, by the command's number."""
     blocks: int = 0
     """How many sequences blocks take that hold no commands."""
     end: int = 0
@@ -191,17 +194,19 @@ def _drop_unfinished(found: Commands) -> None:
     count = found.commits[-1][2] if found.commits else 0
     for column in (found.starts, found.ends, found.key_starts, found.key_lengths):
         del column[count:]
+    found.notes = {number: seconds for number, seconds in found.notes.items() if number < count}
 
 
 def _take_command(found: Commands, data: memoryview, at: int) -> tuple[int, bytes]:
     """Append the command at ``at``, and return its end and its name, if it may begin or end a transaction."""
-    size = len(data)
+    size, noted = len(data), None
     while at < size and data[at] == 0x23:  # annotations
         match = _ANNOTATION.match(data, at)
         if match is None:
             if _ANNOTATION_BEGUN.fullmatch(data, at):
                 raise _IncompleteError(size + 1)
             raise _MalformedError(at, "an annotation")
+        noted = _TIME.match(data, at) or noted
         at = match.end()
     start = at
     words, at = _number(data, at, 0x2A)
@@ -222,6 +227,8 @@ def _take_command(found: Commands, data: memoryview, at: int) -> tuple[int, byte
         elif number == key_word:
             key = (at, length)
         at = end + 2
+    if noted is not None:
+        found.notes[len(found.starts)] = int(noted[1])
     found.starts.append(start)
     found.ends.append(at)
     found.key_starts.append(key[0])

@@ -9,6 +9,7 @@ import numpy as np
 from litelog.errors import ConfigError, WrongFormatError
 from litelog.formats.columns import Columns
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
+from litelog.formats.redis_aof.command_columns import EXTRA_COLUMNS, command_columns
 from litelog.formats.redis_aof.command_walk import MAX_COMMAND_BYTES, Commands, find_command, walk
 from litelog.formats.redis_aof.manifest import NAME, is_manifest, read_manifest, write_manifest
 from litelog.formats.signatures import refuse_others
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 _OLD = ".aof"
+_SECOND = 1_000_000
 
 BLOCK_BYTES = 4096
 """How many bytes of a base file in RDB form are a commit, and take a sequence."""
@@ -37,6 +39,8 @@ class RedisAofFormat:
     has_log_id = False
     removed_by_owner = True
     has_markers = True
+    notes_times = True
+    extra_columns = EXTRA_COLUMNS
     max_commit_bytes = MAX_COMMAND_BYTES
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
@@ -96,8 +100,11 @@ class RedisAofFormat:
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         first, before, made = expect.sequence or 0, 0, []
-        for start, end, after in _walk_segment(name, data, offset).commits:
-            made.append(Commit(offset + start, offset + end, first + before, first + after, None, None))
+        found = _walk_segment(name, data, offset)
+        for start, end, after in found.commits:
+            notes = [found.notes.get(number, -1) for number in range(before, after)] if found.notes else [-1]
+            noted = None if max(notes) < 0 else max(notes) * _SECOND
+            made.append(Commit(offset + start, offset + end, first + before, first + after, None, None, noted))
             before = after
         return made
 
@@ -148,13 +155,16 @@ def _describe(offset: int, expect: Expectation, found: Commands) -> Scan:
 def _decode(data: memoryview, expect: Expectation, found: Commands) -> Columns:
     """The commands as they are stored, without the annotations before them."""
     first = expect.sequence or 0
-    starts = np.array(found.starts, np.int64)
+    starts, ends = np.array(found.starts, np.int64), np.array(found.ends, np.int64)
+    key_lengths = np.array(found.key_lengths, np.int64)
+    key_starts = np.where(key_lengths < 0, starts, np.array(found.key_starts, np.int64))  # places must not go back
     return Columns(
         data=data,
         sequences=np.arange(first, first + len(starts), dtype=np.int64),
         timestamps=None,
-        key_starts=np.array(found.key_starts, np.int64),
-        key_lengths=np.array(found.key_lengths, np.int64),
+        key_starts=key_starts,
+        key_lengths=key_lengths,
         value_starts=starts,
-        value_lengths=np.array(found.ends, np.int64) - starts,
+        value_lengths=ends - starts,
+        extra=command_columns(data, starts, ends, found.notes),
     )

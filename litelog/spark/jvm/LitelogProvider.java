@@ -36,6 +36,9 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
   /** The columns that only Kafka's schema has: KAFKA_TYPES in schema.py. */
   private static final Set<String> KAFKAS_OWN = Set.of("topic", "partition", "timestamptype", "headers");
 
+  /** The columns that only some formats have, which Python decodes: FORMAT_TYPES in schema.py. */
+  private static final Set<String> FORMATS_OWN = Set.of("command", "arguments", "ts", "transactions");
+
   private final PythonDataSourceV2 python = new PythonDataSourceV2();
 
   public LitelogProvider() {
@@ -134,7 +137,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
         return python.newScanBuilder(asked);
       }
       ScanBuilder inPython = python.newScanBuilder(withoutEngine(asked));
-      if (refusesNullKeys() || asksForKafka(asked)) {
+      if (refusesNullKeys() || asksForKafka(asked) || hasAny(FORMATS_OWN)) {
         return inPython;
       }
       String logs = NamedStream.logsOf(asked);
@@ -150,7 +153,11 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     /** Whether the columns are those of Kafka's schema, in which other columns have the names of a log's. */
     private boolean asksForKafka(CaseInsensitiveStringMap asked) {
       return "kafka".equals(asked.get("recordSchema"))
-          || Arrays.stream(schema().fieldNames()).anyMatch(name -> KAFKAS_OWN.contains(name.toLowerCase(Locale.ROOT)));
+          || hasAny(KAFKAS_OWN);
+    }
+
+    private boolean hasAny(Set<String> names) {
+      return Arrays.stream(schema().fieldNames()).anyMatch(name -> names.contains(name.toLowerCase(Locale.ROOT)));
     }
 
     private ReadPlan plan(CaseInsensitiveStringMap asked) {

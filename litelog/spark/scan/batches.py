@@ -10,7 +10,7 @@ import numpy as np
 from litelog.errors import ConfigError
 from litelog.formats.litelog.commit_batch import CommitGatherer
 from litelog.objects.position import epoch_of
-from litelog.spark.scan.schema import arrow_schema
+from litelog.spark.scan.schema import FORMAT_TYPES, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +29,8 @@ LONG_RUN_ROWS = 4096
 """If contiguous runs have this many rows on average, each becomes a batch of its own, without a copy."""
 
 _RECORD = ("sequence", "timestamp", "key", "value")
-_OWN = ("headers", "timestampType")
-"""Columns of Kafka's schema that only the format has."""
+_OWN = ("headers", "timestampType", *FORMAT_TYPES)
+"""Columns that only some formats have."""
 
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<number>[0-9]{1,9})")
 
@@ -49,8 +49,9 @@ class BatchBuilder:
         """The values of columns that are the same for all records of the log."""
         self._held: list[Any] = []
         self._rows = self._bytes = 0
-        self._wanted = [name for name in (*_RECORD, *_OWN) if name in self._names] or ["sequence"]
-        self._gatherer = CommitGatherer([name for name in self._wanted if name in _RECORD], BATCH_ROWS, BATCH_BYTES)
+        record = [name for name in _RECORD if name in self._names] or ["sequence"]
+        self._wanted = [*record, *(name for name in _OWN if name in self._names)]
+        self._gatherer = CommitGatherer(record, BATCH_ROWS, BATCH_BYTES)
         self._gathers = not self._names & {"offset", "index", *_OWN}
 
     def begin(self, log: PlannedLog) -> None:

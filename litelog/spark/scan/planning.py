@@ -23,7 +23,7 @@ from litelog.errors import (
     TruncatedError,
 )
 from litelog.events import fields
-from litelog.formats.capabilities import first_sequence, has_kafka_schema, is_divisible
+from litelog.formats.capabilities import extra_columns, first_sequence, has_kafka_schema, is_divisible
 from litelog.formats.committed_reading import CommittedReading
 from litelog.log.reader import LogReader
 from litelog.log.source import SegmentFolder
@@ -39,7 +39,7 @@ from litelog.spark.scan.packing import Item, LocalItem, ReplicaItem, SealedItem,
 from litelog.spark.scan.partitions import LocalPiece, Plan, PlannedLog, SealedPiece
 from litelog.spark.scan.record_runs import RecordRun
 from litelog.spark.scan.runs import MOST_RAW, Run, SealedRun, WalRun
-from litelog.spark.scan.schema import kafka_columns, log_columns
+from litelog.spark.scan.schema import FORMAT_TYPES, kafka_columns, log_columns
 from litelog.spark.scan.task import open_client, open_log_format
 from litelog.stores.registry import redact
 from litelog.system.clock import SystemClock
@@ -130,7 +130,8 @@ def stated_columns(options: ReadOptions) -> tuple[Column, ...]:
     if options.record_schema is RecordSchema.KAFKA:
         raise ConfigError("recordSchema=kafka needs logs of the format kafka: leave it out")
     timed = all(log_format.has_timestamps for log_format in formats)
-    return log_columns(options, has_timestamps=timed, has_generations=remote)
+    own = [name for name in FORMAT_TYPES if all(name in extra_columns(log_format) for log_format in formats)]
+    return log_columns(options, has_timestamps=timed, has_generations=remote, own=own)
 
 
 def has_timestamps(options: ReadOptions, places: Sequence[ScanInput]) -> bool:

@@ -31,6 +31,14 @@ TYPES: Final = {
 generation that is read, and the log segment in it; null for the folder of a log. ``log``: the log's name.
 """
 
+FORMAT_TYPES: Final = {
+    "command": "string",
+    "arguments": "array<binary>",
+    "ts": "bigint",
+    "transactions": "int",
+}
+"""The types of columns that only some formats have. They are null for the logs of other formats."""
+
 KAFKA_TYPES: Final = {
     "topic": "string",
     "partition": "int",
@@ -98,16 +106,24 @@ def kafka_columns(options: ReadOptions, names: Sequence[str] | None = None) -> t
 
 
 def log_columns(
-    options: ReadOptions, *, has_timestamps: bool, has_generations: bool = True, names: Sequence[str] | None = None
+    options: ReadOptions,
+    *,
+    has_timestamps: bool,
+    has_generations: bool = True,
+    names: Sequence[str] | None = None,
+    own: Sequence[str] = (),
 ) -> tuple[Column, ...]:
-    """Columns of a batch, or those in ``names``, NOT NULL where possible. Raises ConfigError for an unknown name."""
+    """Columns of a batch, or those in ``names``, NOT NULL where possible. Raises ConfigError for an unknown name.
+
+    ``own``: those of FORMAT_TYPES that the logs have, for a batch with metadata.
+    """
     lenient = options.mode is Mode.PERMISSIVE
     if lenient and options.corrupt_column.lower() in TYPES:
         raise ConfigError(
             f"columnNameOfCorruptRecord={options.corrupt_column!r} is a column of the log: choose another name"
         )
     if names is None:
-        metadata = METADATA if options.include_metadata else METADATA[-1:] if options.has_several else ()
+        metadata = (*METADATA, *own) if options.include_metadata else METADATA[-1:] if options.has_several else ()
         names = [*RECORD, *metadata, *([options.corrupt_column] if lenient else [])]
     null = {"key"} if has_timestamps else {"key", "timestamp"}
     null |= set() if has_generations else {"generation", "index", "epoch"}
@@ -153,13 +169,15 @@ def type_of(column: Column) -> str:
     """A column's type as Spark writes it."""
     if column.is_corrupt:
         return CORRUPT_TYPE
-    return TYPES.get(column.name) or KAFKA_TYPES[column.name]
+    return TYPES.get(column.name) or FORMAT_TYPES.get(column.name) or KAFKA_TYPES[column.name]
 
 
 def _column(name: str, null: set[str], corrupt: str | None) -> Column:
     if corrupt is not None and name.lower() == corrupt.lower():
         return Column(corrupt, nullable=True, is_corrupt=True, spelled=name)
     known = name.lower()
+    if known in FORMAT_TYPES:
+        return Column(known, nullable=True, spelled=name)
     if known not in TYPES:
         raise ConfigError(
             f"a log has no column {name!r} (it has {', '.join([*TYPES, *([corrupt] if corrupt else [])])})"
@@ -178,5 +196,6 @@ def arrow_schema(columns: Sequence[Column]) -> Any:
         "string": pyarrow.string(),
         "int": pyarrow.int32(),
         KAFKA_TYPES["headers"]: ColumnType.HEADERS.arrow(),
+        FORMAT_TYPES["arguments"]: ColumnType.BYTES_LIST.arrow(),
     }
     return pyarrow.schema([pyarrow.field(column.title, types[type_of(column)], column.nullable) for column in columns])

@@ -5,14 +5,17 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from litelog.errors import ConfigError, CorruptCommitError, WrongFormatError
 from litelog.formats import Expectation, LogFormat, Tail
 from litelog.formats.capabilities import find_commit, ignores, removed_by_owner
-from litelog.formats.columns import Record
+from litelog.formats.columns import NAMES, Record
 from litelog.formats.conformance import LogFormatConformance
+from litelog.formats.record_json import record_fields
 from litelog.formats.redis_aof import RedisAofFormat
+from litelog.formats.redis_aof.command_columns import EXTRA_COLUMNS
 from litelog.formats.redis_aof.command_walk import MAX_COMMAND_BYTES
 from litelog.formats.redis_aof.format import BLOCK_BYTES
 from tests.builders.recorded_logs import recorded_segments
@@ -29,13 +32,15 @@ SET = encode(("SET", "k", "v"))
 WITHOUT_KEY = (b"SELECT", b"MULTI", b"EXEC", b"FLUSHALL")
 
 
-def read_commands(data: bytes) -> list[list[bytes]]:
-    """The words of each command, line by line."""
-    found, at = [], 0
+def read_commands(data: bytes, notes: dict[int, int] | None = None) -> list[list[bytes]]:
+    """The words of each command, line by line. ``notes`` gets the seconds noted at a command, by its number."""
+    found, at = list[list[bytes]](), 0
     while at < len(data):
         end = data.index(b"\r\n", at)
         line, at = data[at:end], end + 2
         if line[:1] == b"#":
+            if notes is not None and line.startswith(b"#TS:"):
+                notes[len(found)] = int(line[4:])
             continue
         words = []
         for _ in range(int(line[1:])):
@@ -78,9 +83,10 @@ class Recorded(LogFormatConformance):
         return recorded_segments("redis_aof", self.scene, ".aof")
 
     def decode_slowly(self, name: str, data: bytes, first: int) -> list[Record]:
-        found = []
-        for number, words in enumerate(read_commands(data), first):
-            found.append(Record(number, None, key_of(words), encode(tuple(words))))
+        found, notes = [], dict[int, int]()
+        for number, words in enumerate(read_commands(data, notes)):
+            extra = {"command": words[0].decode().upper(), "arguments": words[1:], "ts": notes.get(number)}
+            found.append(Record(first + number, None, key_of(words), encode(tuple(words)), extra))
         return found
 
     def choose(self, places: Sequence[int]) -> Sequence[int]:
@@ -141,6 +147,43 @@ def test_any_commands_are_found_in_windows_and_one_by_one(seed: int) -> None:
         found = FORMAT.scan(NAME, memoryview(data)[:cut], 0, Expectation(0))
         assert found.end == max(end for end in (0, *ends) if end <= cut)
         assert found.tail in (Tail.INCOMPLETE, Tail.NOTHING)
+
+
+NOTED = b"#TS:1700000000\r\n" + encode(("SELECT", 0)) + encode(("set", b"k", b"\r\n$3")) + encode(("MULTI",))
+NOTED += b"#TS:1700000007\r\n" + encode(("INCR", b"\xff")) + encode(("EXEC",)) + encode((b"\xc3\xa9x", "last"))
+
+
+def test_a_command_has_its_name_its_arguments_and_the_time_noted_at_it() -> None:
+    columns = FORMAT.decode(NAME, memoryview(NOTED), 0, Expectation(0))
+    expected = [
+        {"command": "SELECT", "arguments": [b"0"], "ts": 1700000000},
+        {"command": "SET", "arguments": [b"k", b"\r\n$3"], "ts": None},
+        {"command": "MULTI", "arguments": [], "ts": None},
+        {"command": "INCR", "arguments": [b"\xff"], "ts": 1700000007},
+        {"command": "EXEC", "arguments": [], "ts": None},
+        {"command": "??X", "arguments": [b"last"], "ts": None},
+    ]
+    assert [record.extra for record in columns.records()] == expected
+    taken = columns.take(np.array([1, 3]))
+    assert [record.extra for record in taken.records()] == [expected[1], expected[3]]
+    assert record_fields(next(taken.slice(1, 2).records()))["arguments"] == [{"base64": "/w=="}]
+
+
+@pytest.mark.parametrize("start", range(7))
+def test_arrow_has_the_same_from_any_command_on(start: int) -> None:
+    """The first one may have no key, and so may later ones."""
+    pytest.importorskip("pyarrow")
+    columns = FORMAT.decode(NAME, memoryview(NOTED), 0, Expectation(0))
+    rows = columns.slice(start, len(columns)).to_arrow([*NAMES, *EXTRA_COLUMNS]).to_pylist()
+    records = list(columns.records())[start:]
+    assert [(row["key"], row["value"]) for row in rows] == [(record.key, record.value) for record in records]
+    assert [{name: row[name] for name in EXTRA_COLUMNS} for row in rows] == [record.extra for record in records]
+
+
+def test_a_commit_has_the_latest_time_noted_in_it() -> None:
+    commits = FORMAT.commits(NAME, memoryview(NOTED), 0, Expectation(0))
+    assert [commit.noted for commit in commits] == [1_700_000_000_000_000, None, 1_700_000_007_000_000, None]
+    assert FORMAT.commits(NAME, memoryview(b"#TS:x\r\n#other\r\n" + SET), 0, Expectation(0))[0].noted is None
 
 
 def test_the_value_is_the_command_without_its_annotation() -> None:
