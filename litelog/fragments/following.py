@@ -18,20 +18,26 @@ POLL_SECONDS = 2.0
 
 GAP_SECONDS = 60.0
 """How long bytes may be missing before a fragment that is there. Several brokers persist fragments, so a later one may
-appear first. What was missing at the first listing is not waited for."""
+appear first."""
 
 
 class JournalFollower:
     """The spans of a journal from an offset on, as their fragments appear. For one thread."""
 
-    def __init__(self, store: ObjectStore, monotonic: Callable[[], float]) -> None:
-        """Begin at the first byte that a fragment holds. ``monotonic``: seconds from an arbitrary point."""
+    def __init__(
+        self, store: ObjectStore, monotonic: Callable[[], float], at: int | None = None, patience: float = 0.0
+    ) -> None:
+        """Begin at the offset ``at``; None: at the first byte that a fragment holds.
+
+        ``monotonic``: seconds from an arbitrary point. ``patience``: for how many seconds what is missing at the first
+        listing is waited for.
+        """
         self._store, self._monotonic = store, monotonic
-        self.at: int | None = None
+        self.at = at
         """The offset after all spans that were found."""
         self._missing: tuple[int, float] | None = None
         """The offset at which bytes are missing, and until when they are waited for."""
-        self._patience = 0.0
+        self._patience = patience
 
     def look(self) -> list[Span]:
         """List the fragments once, and return the spans that follow ``at``.

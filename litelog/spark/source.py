@@ -81,8 +81,6 @@ class LitelogSource(DataSource):
         from litelog.spark.stream.reader import LitelogStreamReader  # noqa: PLC0415  # batches do not need it
 
         options = parse_stream_options(self.options)
-        if is_journal(options.read):
-            raise ConfigError("format=gazette: the fragments of a journal are read in batches, not as a stream")
         return LitelogStreamReader(options, _asked(options.read, schema))
 
     @says_first

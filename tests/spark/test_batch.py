@@ -222,6 +222,17 @@ def test_other_formats(spark: Any, engine: Engine, tmp_path: Path, name: str) ->
         assert {(row.timestamp, row.key) for row in rows} == {(None, None)}
 
 
+def test_the_columns_that_only_a_format_has(spark: Any, tmp_path: Path) -> None:
+    """Also in a session with the columnar reader, which leaves them to Python."""
+    folder = unpack("redis_aof", "commands", tmp_path)
+    reading = spark.read.format("litelog").options(format="redis-aof")
+    every = reading.option("includeMetadata", "true").load(str(folder))
+    commands = every.where("command = 'SET'").orderBy("sequence").collect()
+    assert [bytes(row.arguments[0]) for row in commands][:2] == [b"first:text", b"first:binary"]
+    asked = reading.schema("command string, ts bigint").load(str(folder))
+    assert asked.where("ts is not null").count() == every.where("ts is not null").count() > 0
+
+
 def test_the_fragments_of_a_journal(spark: Any, tmp_path: Path) -> None:
     """Also in a session with the columnar reader, which leaves them to Python."""
     folder = unpack("gazette", "journal", tmp_path)

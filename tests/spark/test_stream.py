@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from replica_clients.file import FileStore
 from tests.builders.daemon_builder import Daemon
 from tests.builders.fault_proxy import Fault, When, fault_proxy
 from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.recorded_logs import unpack
 from tests.builders.replica_builder import ReplicaBuilder
 from tests.builders.replica_builder import make_log as make_segments
 from tests.builders.servers import REGION
@@ -174,6 +177,22 @@ def test_a_schema_prunes_columns_and_options_are_checked(spark: Any, written: Wr
     for options, said in (({"endingSequence": "3"}, "a stream has no end"), ({"maxFiles": "3"}, "maxFilesPerTrigger")):
         with pytest.raises(Exception, match=said):
             stream(spark, written.url, **options).writeStream.format("noop").start().processAllAvailable()
+
+
+def test_a_journal_is_followed_as_its_fragments_appear(spark: Any, tmp_path: Path) -> None:
+    """Also in a session with the columnar reader; a query that begins again continues at the same line."""
+    files = (path for path in unpack("gazette", "journal", tmp_path).rglob("*") if path.is_file())
+    fragments = sorted(files, key=lambda path: path.name)
+    journal = tmp_path / "growing"
+    journal.mkdir()
+    for some in (fragments[:1], fragments[1:-1], fragments[-1:]):
+        for path in some:
+            shutil.copy(path, journal / path.name)
+        frame = stream(spark, str(journal), format="gazette", maxFilesPerTrigger="2")
+        all_now(frame, tmp_path)
+    rows = table(spark, tmp_path)
+    assert [row.sequence for row in rows] == sorted({row.sequence for row in rows})
+    assert [json.loads(row.value)["n"] for row in rows] == list(range(150))
 
 
 @pytest.mark.timeout(900)

@@ -83,6 +83,12 @@ def plan_journal(options: ReadOptions) -> list[JournalPartition]:
         gaps.insert(0, (asked, cover[0].start))
     if gaps and options.fail_on_data_loss:
         raise JournalGapError(store.url, *gaps[0])
+    return deal_spans(cover, options, first, stop)
+
+
+def deal_spans(cover: Sequence[Span], options: ReadOptions, first: int, stop: int | None) -> list[JournalPartition]:
+    """The tasks that read the records from ``first`` to ``stop`` in these spans."""
+    (url,) = options.paths
     return [JournalPartition(url, options.store, tuple(part), first, stop) for part in _deal(cover, options)]
 
 

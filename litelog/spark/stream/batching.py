@@ -58,13 +58,17 @@ class Budget:
 
     def take(self, step: StreamStep) -> None:
         """Subtract a step."""
-        self.taken = True
-        if self.bytes is not None:
-            self.bytes -= step.raw
-        if self.files is not None:
-            self.files -= 1
+        self.spend_bytes(step.raw)
         if self.records is not None:
             self.records -= step.records or 0
+
+    def spend_bytes(self, raw: int) -> None:
+        """Subtract an object of ``raw`` bytes."""
+        self.taken = True
+        if self.bytes is not None:
+            self.bytes -= raw
+        if self.files is not None:
+            self.files -= 1
 
 
 class StepReader(Protocol):

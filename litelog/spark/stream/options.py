@@ -18,6 +18,7 @@ from litelog.spark.options import (
     parse_options,
     parse_size_option,
 )
+from litelog.spark.scan.journal import is_journal
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
             raise ConfigError(f"a stream does not take {reason}")
     words, rest = _split_starts(lowered)
     read = parse_options(rest, _OWN)
-    if read.format is not None:
+    if read.format is not None and not is_journal(read):
         raise ConfigError("format is for logs in local folders: a stream reads replicas, which name their own format")
     if all(name in lowered for name in _STARTS) and len(read.by_log.values) < len(_STARTS):
         raise ConfigError("startingSequence and startingTimestamp cannot both be given: a stream starts at one of them")

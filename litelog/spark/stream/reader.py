@@ -17,8 +17,10 @@ from pyspark.sql.streaming.datasource import (
 from litelog.errors import ConfigError
 from litelog.spark.messages import says_first
 from litelog.spark.scan.decoding import read_partition
+from litelog.spark.scan.journal import JournalPartition, is_journal, read_journal
 from litelog.spark.stream.batching import Budget
 from litelog.spark.stream.follower import StreamFollower
+from litelog.spark.stream.journal import JournalStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +37,7 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, columns: Sequence[Column]) -> None:
         self._options = options
         self._columns = tuple(columns)
-        self._follower: StreamFollower | None = None
+        self._follower: StreamFollower | JournalStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_columns": self._columns, "_follower": None}
@@ -77,6 +79,8 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition, as record batches."""
         planned = partition.value
+        if isinstance(planned, JournalPartition):
+            return read_journal(planned, self._columns)
         return read_partition(planned, self._columns) if planned is not None else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -87,9 +91,10 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._follower is not None:
             self._follower.close()
 
-    def _followed(self) -> StreamFollower:
+    def _followed(self) -> StreamFollower | JournalStream:
         if self._follower is None:
-            self._follower = StreamFollower(self._options)
+            of_journal = is_journal(self._options.read)
+            self._follower = JournalStream(self._options) if of_journal else StreamFollower(self._options)
         return self._follower
 
     def _budget(self, limit: ReadLimit) -> Budget:
