@@ -15,6 +15,7 @@ from litelog.formats.netlog import NetlogFormat
 from litelog.formats.redis_aof import RedisAofFormat
 from litelog.formats.redis_aof.manifest import write_manifest
 from litelog.formats.registry import open_format
+from litelog.formats.spacetimedb import SpacetimeDBFormat
 from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment
 from litelog.objects.layout import parse_claim, parse_snapshot, parse_wal, sealed_key
@@ -27,6 +28,7 @@ from tests.builders.manual_clock import ManualClock
 from tests.builders.recorded_logs import recorded_segments
 from tests.builders.redis_server import encode
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
+from tests.builders.stdb_log import HEADERS, compress, encode_commit, segment_name
 from tests.builders.verify_helper import found, verified
 
 if TYPE_CHECKING:
@@ -107,11 +109,19 @@ def redis_aof() -> Shipped:
     return Shipped(RedisAofFormat(), [write_manifest(names), *zip(names, contents, strict=True)])
 
 
+def spacetimedb_commitlog() -> Shipped:
+    """The first log segment is compressed in place."""
+    commits = [encode_commit(0, b"a", 2), encode_commit(2, b"bc"), encode_commit(3, b"d" * 30)]
+    first, second = HEADERS[1] + b"".join(commits[:2]), HEADERS[1] + commits[2]
+    return Shipped(SpacetimeDBFormat(), [(segment_name(0), compress(first)), (segment_name(3), second)])
+
+
 FOREIGN_REPLICAS = {
     "kafka": kafka_partition,
     "netlog": netlog_topic,
     "influxdb": influxdb_topic,
     "redis-aof": redis_aof,
+    "spacetimedb": spacetimedb_commitlog,
 }
 """Replicas of logs that other programs wrote."""
 

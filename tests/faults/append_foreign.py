@@ -4,7 +4,8 @@ It prints the next sequence after each batch.
 
 python append_foreign.py FORMAT LOG SEED SEGMENT_BYTES [FSYNC] [PAUSE]    FSYNC: always, or anything else for never
 
-At a start it cuts what a crash left after the last whole commit, as the programs do.
+At a start it cuts what a crash left after the last whole commit, as the programs do. SpacetimeDB leaves that, and
+continues in a new log segment. It also compresses finished log segments in place.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from litelog.errors import CorruptCommitError
 from litelog.formats import Expectation
 from litelog.formats.redis_aof.manifest import read_manifest, write_manifest
 from litelog.formats.registry import open_format
+from tests.builders import stdb_log
 from tests.builders.kafka_log import write_batch
 from tests.builders.old_logs import NETLOG_HEADER, influx_message, netlog_message, netlog_name
 from tests.builders.redis_log import MANIFEST
@@ -27,8 +29,11 @@ from tests.builders.redis_server import encode as encode_command
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
 
-FIRST = {"netlog": 0, "influxdb": 1, "kafka": 0, "redis-aof": 0}
+FIRST = {"netlog": 0, "influxdb": 1, "kafka": 0, "redis-aof": 0, "spacetimedb": 0}
 """The first sequence of a log."""
+
+COMPRESSED = 0.4
+"""The share of the finished log segments that SpacetimeDB compresses."""
 
 
 def main(name: str, folder: str, seed: str, segment_bytes: str, fsync: str = "always", pause: str = "0") -> None:
@@ -54,7 +59,9 @@ def main(name: str, folder: str, seed: str, segment_bytes: str, fsync: str = "al
         if file >= 0:
             os.fsync(file)
             os.close(file)
-        path = roll(name, folder, number)
+        finished, path = path, roll(name, folder, number)
+        if name == "spacetimedb" and finished and choose.random() < COMPRESSED:
+            compress(finished)
 
 
 def encode(name: str, first: int, values: list[bytes]) -> bytes:
@@ -62,6 +69,8 @@ def encode(name: str, first: int, values: list[bytes]) -> bytes:
         return b"".join(map(netlog_message, values))
     if name == "influxdb":
         return b"".join(influx_message(index, value) for index, value in enumerate(values, first))
+    if name == "spacetimedb":
+        return b"".join(stdb_log.encode_commit(number, value) for number, value in enumerate(values, first))
     if name == "redis-aof":
         return b"".join(encode_command(("SET", b"%d:" % number, value)) for number, value in enumerate(values, first))
     return write_batch(first, [(at, 0, None, value, []) for at, value in enumerate(values)])
@@ -70,15 +79,30 @@ def encode(name: str, first: int, values: list[bytes]) -> bytes:
 def roll(name: str, folder: str, number: int) -> str:
     """Begin a log segment, durably. Redis then lists it in its manifest."""
     listed = listed_files(folder) if name == "redis-aof" else []
-    names = {"netlog": netlog_name(number), "influxdb": str(number), "kafka": f"{number:020d}.log"}
+    names = {
+        "netlog": netlog_name(number),
+        "influxdb": str(number),
+        "kafka": f"{number:020d}.log",
+        "spacetimedb": stdb_log.segment_name(number),
+    }
     file_name = names.get(name, f"appendonly.aof.{len(listed) + 1}.incr.aof")
-    write_durably(folder, file_name, NETLOG_HEADER if name == "netlog" else b"")
+    write_durably(folder, file_name, {"netlog": NETLOG_HEADER, "spacetimedb": stdb_log.HEADERS[1]}.get(name, b""))
     if name == "redis-aof":
         manifest, content = write_manifest([*listed, file_name])
         write_durably(folder, f"temp-{manifest}", content)
         os.rename(os.path.join(folder, f"temp-{manifest}"), os.path.join(folder, manifest))
         sync_folder(folder)
     return os.path.join(folder, file_name)
+
+
+def compress(path: str) -> None:
+    """Replace a finished log segment by a compressed one, as SpacetimeDB does."""
+    folder, name = os.path.split(path)
+    with open(path, "rb") as file:
+        content = file.read()
+    write_durably(folder, f".{name}.tmp", stdb_log.compress(content))
+    os.rename(os.path.join(folder, f".{name}.tmp"), path)
+    sync_folder(folder)
 
 
 def write_durably(folder: str, name: str, content: bytes) -> None:
@@ -112,12 +136,15 @@ def recover(name: str, log_format: LogFormat, folder: str) -> tuple[str, int]:
     for _, newest in sorted(((order, each) for each, order in orders.items() if order is not None), reverse=True):
         path = os.path.join(folder, newest)
         with open(path, "rb") as file:
-            data = file.read()
+            content = file.read()
+        data = stdb_log.logical_bytes(content) if name == "spacetimedb" else content
         try:
             found = log_format.scan(path, memoryview(data), 0, Expectation())
         except CorruptCommitError as error:
             found = log_format.scan(path, memoryview(data)[: error.offset], 0, Expectation())
         if found.end and found.next is not None:
+            if name == "spacetimedb" and (found.end < len(data) or data != content):
+                return "", found.next
             os.truncate(path, found.end)
             return path, found.next
         os.unlink(path)

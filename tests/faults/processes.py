@@ -9,8 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from litelog.formats import Expectation
 from litelog.formats.registry import open_format
 from litelog.log.reader import LogReader
+from tests.builders.stdb_log import logical_bytes
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ COMMAND = "-m litelog_cli"
 APPEND_RECORDS = Path(__file__).with_name("append_records.py").read_text()
 APPEND_FOREIGN = Path(__file__).with_name("append_foreign.py").read_text()
 
-FOREIGN = ("kafka", "netlog", "influxdb", "redis-aof")
+FOREIGN = ("kafka", "netlog", "influxdb", "redis-aof", "spacetimedb")
 """The formats of other programs whose logs are written, killed and cut as litelog's own are."""
 
 
@@ -103,11 +105,18 @@ def replicate_words(log_format: str) -> list[str]:
 
 
 def segments(folder: Path, log_format: str = "litelog") -> dict[str, bytes]:
-    """The log segments of a log, oldest first."""
+    """The log segments of a log, oldest first: those of SpacetimeDB uncompressed, and without what crashes left."""
     order = open_format(log_format).segment_order
     orders = {path: order(path.name) for path in folder.iterdir()}
     found = sorted((found, path) for path, found in orders.items() if found is not None)
-    return {path.name: path.read_bytes() for _, path in found}
+    files = {path.name: path.read_bytes() for _, path in found}
+    return {name: whole_commits(name, data) for name, data in files.items()} if log_format == "spacetimedb" else files
+
+
+def whole_commits(name: str, data: bytes) -> bytes:
+    """The whole commits of a log segment of SpacetimeDB, uncompressed."""
+    logical = logical_bytes(data)
+    return logical[: open_format("spacetimedb").scan(name, memoryview(logical), 0, Expectation()).end]
 
 
 def assert_prefix(restored: dict[str, bytes], log: dict[str, bytes]) -> None:
