@@ -31,7 +31,7 @@ import xxhash
 from litelog.errors import LitelogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor
 
     from typing_extensions import Buffer
@@ -137,19 +137,41 @@ def walk_frames(data: Buffer) -> Iterator[Frame]:
         at = frame.end
 
 
-def decompress_frame(data: Buffer, frame: Frame, *, known: bool = False) -> memoryview:
+def decompress_frame(data: Buffer, frame: Frame, *, known: bool = False, into: memoryview | None = None) -> memoryview:
     """Decompress ``frame``, which holds exactly ``frame.size`` bytes.
 
     ``known``: another checksum has shown that the bytes are the writer's, so the content checksum is not needed.
+    ``into``: may receive the content, and has ``frame.size`` bytes. The content lies elsewhere if the frame is not as
+    ours are.
     """
     view = memoryview(data)[frame.start : frame.end]
     try:
-        content = _decompress_only_block(view, frame, known=known) or memoryview(lz4.frame.decompress(view))
+        content = _decompress_only_block(view, frame, known=known, into=into) or memoryview(lz4.frame.decompress(view))
     except RuntimeError as error:
         raise FrameError(frame.start, str(error)) from error
     if len(content) != frame.size:
         raise FrameError(frame.start, f"{len(content)} bytes of content, not {frame.size}")
     return content
+
+
+def decompress_joined(data: Buffer, frames: Sequence[Frame]) -> memoryview:
+    """Decompress frames into one buffer, without another copy."""
+    content = memoryview(bytearray(0)) if not frames else _make_buffer(sum(frame.size for frame in frames))
+    at = 0
+    for frame in frames:
+        room = content[at : at + frame.size]
+        found = decompress_frame(data, frame, into=room)
+        if found.obj is not room.obj:
+            room[:] = found
+        at += frame.size
+    return content
+
+
+def _make_buffer(size: int) -> memoryview:
+    """A buffer that is not filled with zeros first."""
+    import numpy as np  # noqa: PLC0415 - what reads only small objects starts without it
+
+    return np.empty(size, np.uint8).data
 
 
 def decompress_frames(data: Buffer, limit: int) -> bytes:
@@ -160,20 +182,20 @@ def decompress_frames(data: Buffer, limit: int) -> bytes:
     return b"".join(decompress_frame(data, frame) for frame in frames)
 
 
-def _decompress_only_block(view: memoryview, frame: Frame, *, known: bool) -> memoryview:
+def _decompress_only_block(view: memoryview, frame: Frame, *, known: bool, into: memoryview | None) -> memoryview:
     """The content of a frame that is one compressed block, as ours are; empty for any other."""
     (word,) = _unpack("<I", view, _HEAD_BYTES)
     end = _HEAD_BYTES + 4 + word
     if word & _STORED or end + 8 != len(view):
         return memoryview(b"")
     _check(view[_HEAD_BYTES - 1] == _header_checksum(view[4 : _HEAD_BYTES - 1]), frame.start, "header checksum")
-    content = block_decompressor()(view[_HEAD_BYTES + 4 : end], frame.size)
+    content = block_decompressor()(view[_HEAD_BYTES + 4 : end], frame.size, into)
     _check(known or content_checksum(view) == xxh32(content), frame.start, "content checksum")
     return content
 
 
 @cache
-def block_decompressor() -> Callable[[memoryview, int], memoryview]:
+def block_decompressor() -> Callable[[memoryview, int, memoryview | None], memoryview]:
     """The faster of the two decompressors below, if it works here; otherwise the other."""
     try:
         call = ctypes.CDLL(sys.modules[lz4.block.decompress.__module__].__file__).LZ4_decompress_safe
@@ -184,8 +206,9 @@ def block_decompressor() -> Callable[[memoryview, int], memoryview]:
     return BlockDecompressor(call)
 
 
-def decompress_by_package(block: memoryview, size: int) -> memoryview:
-    """Decompress a block to at most ``size`` bytes. Raises RuntimeError if it is not a block, or holds more."""
+def decompress_by_package(block: memoryview, size: int, into: memoryview | None = None) -> memoryview:  # noqa: ARG001
+    """Decompress a block to at most ``size`` bytes. Raises RuntimeError if it is not a block, or holds more. ``into``:
+    is not used, as the package has no such way."""
     try:
         return memoryview(lz4.block.decompress(block, uncompressed_size=size))
     except lz4.block.LZ4BlockError as error:
@@ -200,10 +223,11 @@ class BlockDecompressor:
         """``call``: ``LZ4_decompress_safe``, which writes at most as many bytes as it is given room for."""
         self._call = call
 
-    def __call__(self, block: memoryview, size: int) -> memoryview:
+    def __call__(self, block: memoryview, size: int, into: memoryview | None = None) -> memoryview:
+        """As ``decompress_by_package``. ``into``: receives the content, and has ``size`` bytes; None: a new buffer."""
         import numpy as np  # noqa: PLC0415 - what reads only small objects starts without it
 
-        content = np.empty(size, np.uint8)
+        content = np.empty(size, np.uint8) if into is None else np.frombuffer(into, np.uint8)
         source = np.frombuffer(block, np.uint8)
         written = self._call(source.ctypes.data, content.ctypes.data, len(source), size)
         if written < 0:

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
-from litelog.codec.lz4_frames import FrameError, compress_frames, decompress_frame, skippable_frame, walk_frames
+from litelog.codec.lz4_frames import (
+    FrameError,
+    compress_frames,
+    decompress_frame,
+    decompress_joined,
+    skippable_frame,
+    walk_frames,
+)
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import LARGEST_COMMIT_BYTES
 from litelog.objects.fields import (
@@ -165,12 +172,17 @@ class WalHeader:
 
 @dataclass(frozen=True, slots=True)
 class WalSegment:
-    """A WAL segment that passed its own checks: its header, its digest and the places of its frames in ``body``."""
+    """A WAL segment that passed its own checks: its header and the object in which its frames are."""
 
     header: WalHeader
-    digest: str
-    """SHA-256 of the object, hex: the next object names it as ``previous``."""
+    _digest: str
+    """Its digest if it is known; empty: it is computed where it is needed."""
     body: memoryview
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the object, hex: the next object names it as ``previous``."""
+        return self._digest or digest([self.body])
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield the run's bytes, frame by frame, each checked; the last step checks length and CRC of the whole."""
@@ -186,14 +198,24 @@ class WalSegment:
             raise CorruptObjectError(self.key, str(error)) from error
         except MemoryError as error:
             raise NotEnoughMemoryError(self.key) from error
+        self._check(length, crc)
+
+    def data(self) -> memoryview:
+        """The run's bytes, checked."""
+        try:
+            content = decompress_joined(self.body, [frame for frame in walk_frames(self.body) if not frame.skippable])
+        except FrameError as error:
+            raise CorruptObjectError(self.key, str(error)) from error
+        except MemoryError as error:
+            raise NotEnoughMemoryError(self.key) from error
+        self._check(len(content), crc32c(content))
+        return content
+
+    def _check(self, length: int, crc: int) -> None:
         if length != self.header.length:
             raise CorruptObjectError(self.key, "length", self.header.length, length)
         if crc != self.header.crc:
             raise CorruptObjectError(self.key, "CRC-32C", f"{self.header.crc:#010x}", f"{crc:#010x}")
-
-    def data(self) -> bytes:
-        """The run's bytes, checked."""
-        return b"".join(self.pieces())
 
     @property
     def key(self) -> str:
@@ -247,7 +269,7 @@ def decode(key: str, body: Buffer) -> WalSegment:
     length = sum(frame.size for frame in frames[1:])
     if length != header.length:
         raise CorruptObjectError(key, "length", header.length, length)
-    return WalSegment(header, digest([view]), view)
+    return WalSegment(header, "", view)
 
 
 def decode_header(key: str, head: Buffer) -> WalHeader:

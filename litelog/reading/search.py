@@ -61,10 +61,10 @@ def read_segment(client: ReplicaClient, position: Position) -> WalSegment:
     return _read_segment(client, position, wal_segment.decode_checked)
 
 
-def read_segment_data(client: ReplicaClient, position: Position) -> tuple[WalSegment, bytes]:
+def read_segment_data(client: ReplicaClient, position: Position) -> tuple[WalSegment, memoryview]:
     """As ``read_segment``; also return the bytes of its run."""
 
-    def decode(key: str, body: Buffer) -> tuple[WalSegment, bytes]:
+    def decode(key: str, body: Buffer) -> tuple[WalSegment, memoryview]:
         segment = wal_segment.decode(key, body)
         return segment, segment.data()
 

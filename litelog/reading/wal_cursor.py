@@ -119,7 +119,7 @@ class WalCursor:
 
     def _decode(self, segment: WalSegment) -> Columns | None:
         header = segment.header
-        data = memoryview(segment.data())
+        data = segment.data()
         expect = expectation(self.link, header)
         scan = self._format.scan(header.path, data, header.offset, expect)
         check_run(header, segment.key, scan, self._format)

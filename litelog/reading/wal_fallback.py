@@ -140,7 +140,7 @@ def wal_segments_of(client: ReplicaClient, entry: SnapshotEntry, offset: int) ->
 
 def _decode(entry: SnapshotEntry, segment: WalSegment, offset: int, log_format: LogFormat) -> SealedBatch:
     header = segment.header
-    data, start, expect = memoryview(segment.data()), header.offset, Expectation(header.first)
+    data, start, expect = segment.data(), header.offset, Expectation(header.first)
     check_run(header, segment.key, log_format.scan(header.path, data, start, expect), log_format)
     if start < offset:
         scan = log_format.scan(header.path, data[: offset - start], start, expect)

@@ -267,7 +267,7 @@ class CopyFollower:
         if header.offset != self.copy.size:
             raise CorruptObjectError(key, "offset", self.copy.size, header.offset)
         if header.length:
-            data = memoryview(segment.data())
+            data = segment.data()
             self.copy.append(key, data, header.crc_total, is_finished=header.final)
         self._state, self._end, self._last = state, header.next_slot, header.position
         if header.final and self._side_files is not None:

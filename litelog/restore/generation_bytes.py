@@ -206,19 +206,21 @@ class GenerationBytes:
             if header.file != name or not header.offset <= start < header.end:
                 raise _misplaced(name, start, segment)
             end = min(stop, header.end)
-            data = memoryview(body)[start - header.offset : end - header.offset]
+            data = body[start - header.offset : end - header.offset]
             total = header.crc_total if end == header.end else None
             yield ByteRun(start, data, self.url, self.claim.generation, total)
             start = end
         if start < stop:
             raise _misplaced(name, start, segment)
 
-    def _reads(self, numbers: Sequence[int], stop: int) -> Iterator[tuple[int, Callable[[], tuple[WalSegment, bytes]]]]:
+    def _reads(
+        self, numbers: Sequence[int], stop: int
+    ) -> Iterator[tuple[int, Callable[[], tuple[WalSegment, memoryview]]]]:
         starts = [self.pieces[number].position.offset for number in numbers]
         for number, begin, end in zip(numbers, starts, [*starts[1:], stop], strict=True):
             yield max(0, end - begin), partial(self._read_data, number)
 
-    def _read_data(self, number: int) -> tuple[WalSegment, bytes]:
+    def _read_data(self, number: int) -> tuple[WalSegment, memoryview]:
         return read_segment_data(self.client, self.pieces[number].position)
 
     def _sealed_chunks(

@@ -20,7 +20,7 @@ from litelog.restore.index_files import commits_in_file
 from litelog.restore.manifest import make_manifest
 from litelog.restore.output import OutputError
 from litelog.restore.write_behind import WriteBehind
-from litelog.system.files import TooLargeError, open_regular, read_regular, sync_folder, write_at
+from litelog.system.files import TooLargeError, begin_write_back, open_regular, read_regular, sync_folder, write_at
 from litelog.system.private_files import temporary_name
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class GrowingCopy:
         self.appended_at: float | None = None
         """When the last of them were appended; monotonic seconds."""
         self._monotonic = monotonic
-        self._behind = WriteBehind(self._write)
+        self._behind = WriteBehind(self._write, self._sync)
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -189,7 +189,7 @@ class GrowingCopy:
             self.appended_at = self._monotonic()
 
     def _write(self, name: str, start: int, runs: Sequence[memoryview]) -> None:
-        """Append runs of bytes to a log segment that ends at ``start``, durably. Called by another thread."""
+        """Append runs of bytes to a log segment that ends at ``start``, and make a new file durable. One thread."""
         try:
             self._drop_index(name)
             file = open_regular(name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
@@ -199,12 +199,26 @@ class GrowingCopy:
                 at = start
                 for data in runs:
                     at += write_at(file, data, at)
-                os.fsync(file)
+                if at - start >= _CHUNK_BYTES:
+                    begin_write_back(file, start, at - start)
+                if start == 0:
+                    os.fsync(file)
             finally:
                 os.close(file)
             if start == 0:
                 sync_folder(self.path)
                 self._list_in_manifest()
+        except OSError as error:
+            raise OutputError(os.path.join(self.path, name), error.strerror or str(error)) from error
+
+    def _sync(self, name: str) -> None:
+        """Make what was written to a log segment durable. One thread at a time."""
+        try:
+            file = open_regular(name, os.O_RDWR | os.O_NOFOLLOW, dir_fd=self._folder)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
         except OSError as error:
             raise OutputError(os.path.join(self.path, name), error.strerror or str(error)) from error
 

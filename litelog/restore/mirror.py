@@ -318,7 +318,7 @@ class Mirror:
             self._copy.open_segment(header.file, segment.key)
             if header.offset != self._copy.size:
                 raise CorruptObjectError(segment.key, "offset", self._copy.size, header.offset)
-            self._copy.append(segment.key, memoryview(segment.data()), header.crc_total, is_finished=header.final)
+            self._copy.append(segment.key, segment.data(), header.crc_total, is_finished=header.final)
 
     def _find_end(self, plan: RestorePlan) -> Position:
         """The position of the mirror's end. It may be ahead of the replica, by log segments that follow the plan's."""

@@ -62,7 +62,7 @@ class ReplicaLookup:
 
     def commits(self, header: WalHeader) -> list[Commit]:
         segment = read_segment(self._client, header.position)
-        data = memoryview(segment.data())
+        data = segment.data()
         return self._format.commits(header.file, data, header.offset, Expectation(header.first))
 
     def entry(self, header: WalHeader) -> SnapshotEntry:

@@ -107,7 +107,7 @@ class CatchingUp:
         """Return where reading of the log continues after a WAL segment, by the bytes in it: the log may lack them."""
         header = there.header
         place = replace(place, file=header.file)
-        data = memoryview(there.data())
+        data = there.data()
         scan = self._format.scan(header.file, data, place.offset, place.expectation) if data else None
         if scan is not None and header.final and self._format.finished_tail is FinishedTail.SHIP:
             scan = replace(scan, end=scan.start + len(data))

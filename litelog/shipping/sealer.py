@@ -153,7 +153,7 @@ class WalBytes:
         """``positions``: of all WAL segments of a log segment, in order."""
         self._left = iter(positions)
         self._read = read
-        self._held: list[tuple[int, bytes]] = []
+        self._held: list[tuple[int, memoryview]] = []
 
     def read(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset`` on; fewer at the end. Raises CorruptObjectError, ReplicaGapError."""

@@ -111,7 +111,7 @@ class WalReader:
             segment = read_verified(read_again, partial(wal_segment.decode_checked, read.key))
             log_format = self._formats(segment.header.format)
             if log_format is not None:
-                data = memoryview(segment.data())
+                data = segment.data()
                 log_format.scan(segment.header.path, data, segment.header.offset, Expectation(sequence))
         except CorruptionError as error:
             return anomaly_of(read.key, error)
@@ -184,7 +184,7 @@ def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
         return None
     expect = Expectation(header.next if header.first is None else header.first)
     if not log_format.self_numbered:  # where commits end may depend on how much is scanned at once
-        scan = log_format.scan(header.path, memoryview(segment.data()), header.offset, expect)
+        scan = log_format.scan(header.path, segment.data(), header.offset, expect)
     else:
         scan = _scan_pieces(segment, log_format, expect)
     check_run(header, segment.key, scan, log_format)

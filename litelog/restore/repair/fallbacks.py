@@ -166,7 +166,7 @@ class FallbackBytes:
         for segment in wal_segments_of(self._client, entry, start):
             header = segment.header
             if header.end > start:
-                data = memoryview(segment.data())[start - header.offset : min(stop, header.end) - header.offset]
+                data = segment.data()[start - header.offset : min(stop, header.end) - header.offset]
                 total = header.crc_total if header.end <= stop else None
                 yield ByteRun(start, data, self._client.url, entry.generation, total)
                 start = min(stop, header.end)

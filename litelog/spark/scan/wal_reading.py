@@ -165,7 +165,7 @@ class _WalReader:
         header, log_format = segment.header, self._task.format
         if not log_format.self_numbered:
             raise SequenceGapError(segment.key, header.offset, link.next or 0, header.first or 0)
-        data = memoryview(segment.data())
+        data = segment.data()
         check_run(
             header,
             segment.key,
@@ -293,7 +293,7 @@ def _fetch(task: Task, position: Position) -> _Fetched | _Unreadable:
         header = segment.header
         if not header.length:
             return _Fetched(position, segment)
-        data = memoryview(segment.data())
+        data = segment.data()
         expect = Expectation(header.first)
         try:
             scan, columns = scan_columns(task.format, header.path, data, header.offset, expect)

@@ -100,7 +100,7 @@ class LogBefore:
             segment = self._read(info.position)
             header = segment.header
             if header.length:
-                data = memoryview(segment.data())
+                data = segment.data()
                 scan = LitelogFormat().scan(header.path, data, header.offset, Expectation(header.first))
                 return header.next or 0, scan.epoch
             if header.sealed is not None:
