@@ -87,6 +87,8 @@ class HistorySearch:
         self._generation = generation
         self._found: list[History] = []
         self._left = self._find()
+        self.knows_log = log_id is not None
+        """Whether all histories are known to be of this log."""
         self.skipped: dict[str, str] = {}
         """Why a replica's histories, or the rest of them, could not be read: by its URL."""
 

@@ -171,13 +171,14 @@ class RepairPlanner:
         return sha.hexdigest()
 
     def _agrees_nearby(self, history: History, name: str) -> bool:
-        """Whether a history agrees with a log segment next to ``name``, of which nothing is left to compare."""
+        """Whether a history agrees with a log segment next to ``name``, of which nothing is left to compare. The log's
+        id decides if it holds none."""
         for neighbour in self._files.neighbours(name):
             held = history.held(neighbour)
             if held is not None and self._files.good(neighbour, held.size):
                 fit = tuple(place for place in self._files.places(neighbour) if _covers(held, place))
                 return self._agrees(history, neighbour, held, fit)
-        return False
+        return self._histories.knows_log
 
     def _plan_gap(self, anomaly: LocalAnomaly) -> None:
         """Plan for records that are missing before a log segment: the one before it may be cut, and others missing."""

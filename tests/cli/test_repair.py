@@ -52,7 +52,7 @@ def test_a_plan_is_printed_and_confirm_carries_it_out(litelog: Command, log: Pat
     assert planned.out.splitlines()[-1].startswith("with --confirm, writes 1 log segment")
     assert log.read_bytes() == damaged
     done = litelog("repair", "log", "backup", "--confirm")
-    assert (done.code, log.read_bytes()) == (ExitCode.DONE, before), done.err
+    assert (done.code, log.read_bytes()) == (ExitCode.DONE, before), done.out + done.err
     assert done.out.splitlines()[-1].endswith("no anomaly left")
     (backup,) = (log.parent / ".damaged").glob(f"*/{log.name}")
     assert backup.read_bytes() == damaged
@@ -162,3 +162,19 @@ def test_usage_ends_with_2(litelog: Command, log: Path, arguments: tuple[str, ..
     done = litelog("repair", *arguments)
     assert (done.code, log.is_file()) == (ExitCode.USAGE, True)
     assert words in done.err
+
+
+def test_an_encrypted_replica_supplies_bytes_to_holders_of_its_key(litelog: Command) -> None:
+    pytest.importorskip("pyrage")
+    litelog.lines(100)
+    public = litelog("key", "new", "-o", "identity.txt").out.strip()
+    replica = f"      - url: backup\n        encryption:\n          recipients: [{public}]\n"
+    (litelog.folder / "litelog.yml").write_text(f"logs:\n  - path: log\n    replicas:\n{replica}")
+    assert litelog("replicate", "--once", "--config", "litelog.yml").code == 0
+    (segment,) = (litelog.folder / "log").glob("*.log")
+    before = damage(segment, 200)
+    damaged = segment.read_bytes()
+    refused = litelog("repair", "log", "backup", "--confirm")
+    assert (refused.code, segment.read_bytes()) == (ExitCode.USAGE, damaged), refused.out + refused.err
+    done = litelog("repair", "log", "backup", "--confirm", "--identity", "identity.txt")
+    assert (done.code, segment.read_bytes()) == (ExitCode.DONE, before), done.out + done.err

@@ -178,6 +178,18 @@ def test_a_replica_with_other_bytes_supplies_nothing(tmp_path: Path) -> None:
         assert "does not agree with what is left" in place.reason
 
 
+def test_a_log_of_one_damaged_commit_is_known_by_its_id(tmp_path: Path) -> None:
+    (only,) = make_log([[3]])
+    write(tmp_path, {only.name: only.data[:-3]})
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(only, final=None)
+    result = run(tmp_path, client_of(builder.objects()))
+    assert (held(tmp_path), result.left) == ({only.name: only.data}, 0)
+    write(tmp_path, {only.name: flipped(only.data[:-3], 20)})  # in the header, which states the id
+    result = run(tmp_path, client_of(builder.objects()))
+    assert [method for method, *_ in done(result)] == ["leave"]
+
+
 def test_a_torn_tail_stays_if_a_replica_has_another_history(tmp_path: Path) -> None:
     other = make_segment(11, [2, 2, 1], tag=b"o")
     write(tmp_path, {**whole(), LAST.name: LAST.data[:-5]})
