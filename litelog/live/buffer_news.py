@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from litelog.errors import DivergedError, NotYetAvailableError
@@ -16,39 +17,44 @@ if TYPE_CHECKING:
 PLACE_SECONDS = 10.0
 """How many seconds a request waits for the buffer of its log to begin."""
 
-KEEP_ALIVE_SECONDS = 15.0
-"""How many seconds pass without news before something is sent that keeps the connection alive."""
-
 
 class ForkedError(DivergedError):
     """The log's history forked while it was read: what was sent may not exist any more."""
 
 
 class BufferNews:
-    """A context manager. Its methods run in one event loop, and the buffer's thread wakes them."""
+    """A context manager. Its methods run in one event loop."""
 
     def __init__(self, served: ServedLog, reader: LiveReader) -> None:
         self._reader = reader
         self._name = served.name
         self._buffer = served.buffer
+        self._desk = served.desk
         self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
+        self._is_news = False
+        self._waiting: asyncio.Future[bool] | None = None
+        self._awaits_tick = False
         self._history = -1
 
     def __enter__(self) -> Self:
-        self._buffer.changes.listen(self._wake)
-        self._reader.wake = self._news.set
+        self._desk.join(self)
+        self._reader.wake = self.wake
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._buffer.changes.forget(self._wake)
+        self._desk.leave(self)
 
-    def _wake(self) -> None:
-        """Called by the buffer's thread."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._news.set)
+    def wake(self) -> None:
+        """There is news."""
+        self._is_news = True
+        self._end_wait(is_news=True)
+
+    def pass_time(self) -> None:
+        """A sign of life is due."""
+        if self._awaits_tick:
+            self._end_wait(is_news=False)
 
     async def require_begun(self) -> None:
         """Wait until the buffer has begun. Raises NotYetAvailableError if the daemon has not begun a generation."""
@@ -74,16 +80,38 @@ class BufferNews:
     @property
     def is_set(self) -> bool:
         """Whether there was news since ``clear``."""
-        return self._news.is_set()
+        return self._is_news
 
     def clear(self) -> None:
         """Forget the news. Call it before the buffer is looked at."""
-        self._news.clear()
+        self._is_news = False
 
     async def wait(self, seconds: float) -> bool:
         """Wait for news; return whether there was any."""
+        timer = self._loop.call_later(max(seconds, 0.0), partial(self._end_wait, is_news=False))
         try:
-            await asyncio.wait_for(self._news.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+            return await self._wait()
+        finally:
+            timer.cancel()
+
+    async def wait_for_life(self) -> bool:
+        """Wait for news, at most until a sign of life is due; return whether there was any."""
+        self._awaits_tick = True
+        try:
+            return await self._wait()
+        finally:
+            self._awaits_tick = False
+
+    async def _wait(self) -> bool:
+        if self._is_news:
+            return True
+        waiting: asyncio.Future[bool] = self._loop.create_future()
+        self._waiting = waiting
+        try:
+            return await waiting
+        finally:
+            self._waiting = None
+
+    def _end_wait(self, *, is_news: bool) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(is_news)

@@ -6,7 +6,7 @@ Specified in litelog/live/README.md#records.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from litelog.formats.columns import NAMES, load_pyarrow
 from litelog.formats.record_json import record_fields
@@ -14,7 +14,18 @@ from litelog.formats.record_json import record_fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from typing_extensions import Buffer
+
     from litelog.formats.columns import Columns
+
+
+Piece: TypeAlias = "bytes | Sequence[Buffer]"
+"""Bytes of a stream that belong together: a stream that a limit ends contains none of them, or all."""
+
+
+def piece_size(piece: Piece) -> int:
+    """The number of bytes in a piece."""
+    return len(piece) if isinstance(piece, bytes) else sum(memoryview(buffer).nbytes for buffer in piece)
 
 
 class StreamFraming(Protocol):
@@ -24,6 +35,9 @@ class StreamFraming(Protocol):
 
     def begin(self) -> bytes:
         """Return what comes first."""
+
+    def keep_alive(self) -> bytes:
+        """Return what is sent while nothing happens. It is not a record."""
 
     def fail(self, error: Mapping[str, object]) -> bytes | None:
         """Return how a stream that cannot continue ends; None to break the connection off."""
@@ -40,9 +54,6 @@ class RecordEncoding(StreamFraming, Protocol):
 
     def encode(self, columns: Columns) -> bytes:
         """Return the records."""
-
-    def keep_alive(self) -> bytes:
-        """Return what is sent while nothing happens. It is not a record."""
 
 
 class JsonLines:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from litelog.errors import DivergedError, LitelogError, SourceMissingError
 from litelog.events import fields, is_worth_logging
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
     from litelog.formats import Expectation
     from litelog.formats.columns import Columns
+    from litelog.live.encoding import Piece
     from litelog.log.source_position import CommitRun, SourcePosition
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.shipping.context import LogSource
     from litelog.system.clock import Clock
     from litelog.system.inotify import Watcher
+
+Encoded = TypeVar("Encoded", bound="Piece")
 
 _logger = logging.getLogger(__name__)
 
@@ -58,7 +61,7 @@ class LiveRun:
     """The claim of the replica's generation. The run has the positions of that generation."""
     run: CommitRun
     _columns: Columns | None = None
-    _encoded: dict[str, bytes] = field(default_factory=dict)
+    _encoded: dict[str, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _encoding: threading.Lock = field(default_factory=threading.Lock)
 
@@ -94,10 +97,14 @@ class LiveRun:
                 self._columns = decode(self.run.data, start.offset, start.expectation)
             return self._columns
 
-    def encoded(self, kind: str, encode: Callable[[], bytes]) -> bytes:
+    def is_encoded(self, kind: str) -> bool:
+        """Whether the run was encoded before."""
+        return kind in self._encoded
+
+    def encoded(self, kind: str, encode: Callable[[], Encoded]) -> Encoded:
         """The run in an encoding, made once for all readers."""
         with self._encoding:
-            body = self._encoded.get(kind)
+            body: Encoded | None = self._encoded.get(kind)
             if body is None:
                 body = self._encoded[kind] = encode()
         return body
@@ -189,10 +196,13 @@ class LiveBuffer:
             self._wake.clear()
             wait = RETRY_SECONDS
             try:
+                # Armed before the log is read: what is appended meanwhile wakes the thread again.
+                armed = self._watcher.arm(self._source.folder, self._wake.set)
                 placed = self._find_follower()
                 if placed is not None:
                     self._read_all(*placed)
-                    wait = self._arm(placed[1])
+                    is_watched = armed and placed[1].withheld_by is None
+                    wait = WATCHED_SECONDS if is_watched else POLL_SECONDS
                 self._note_success()
             except DivergedError as error:
                 self._set_error(str(error))
@@ -244,6 +254,8 @@ class LiveBuffer:
     def _read_all(self, claim: Claim, follower: Follower) -> None:
         while not self._stopped and (run := follower.next_run(RUN_BYTES)) is not None:
             self._publish(claim, run)
+            if not run.more:
+                return  # whatever comes after it wakes this thread
 
     def _publish(self, claim: Claim, run: CommitRun) -> None:
         with self._lock:
@@ -257,15 +269,6 @@ class LiveBuffer:
                 first = dropped.next
             self._view = BufferView(claim.generation, view.history, first, run.after.sequence, run.after)
         self.changes.notify()
-
-    def _arm(self, follower: Follower) -> float:
-        """Arm the watcher, and return how long to wait for it: no time if the log has changed meanwhile."""
-        armed = self._watcher.arm(self._source.folder, self._wake.set)
-        if follower.changed():
-            return 0.0 if follower.settled else POLL_SECONDS
-        if not follower.settled:
-            return POLL_SECONDS
-        return WATCHED_SECONDS if armed and follower.withheld_by is None else POLL_SECONDS
 
     def _note_success(self) -> None:
         self._failures = 0

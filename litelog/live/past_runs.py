@@ -54,7 +54,7 @@ class PastRuns:
         self._path = os.path.join(source.folder, self._name)
         self._place = SourcePosition(index=first.index, file=self._name)
         self._file = -1 if rewrites_finished(source.format) else _open(self._path)
-        self._chunks = None if self._file >= 0 else self._read_replica(history)
+        self._chunks = iter(()) if self._file >= 0 else self._read_replica(history)
         self._ended = False
 
     @property
@@ -96,6 +96,10 @@ class PastRuns:
     def _finish(self) -> CommitRun:
         """The final run: what comes after the last commit of a finished log segment, or nothing."""
         self._ended = True
+        if self._place.offset < self._first.offset:
+            raise ForkedError(
+                self._path, f"no commit begins at {self._first}; the last one ends at {self._place.offset}"
+            )
         rest = memoryview(self._held)
         if not rest or self._format.finished_tail is not FinishedTail.SHIP:
             return make_run(self._place, memoryview(b""), None, final=True)
@@ -103,15 +107,21 @@ class PastRuns:
         return make_run(self._place, rest, replace(scan, end=scan.start + len(rest)), final=True)
 
     def _read(self, stop: int | None) -> bytes:
-        """The next bytes, up to the first run's start if they come before it."""
+        """The next bytes, up to the first run's start if they come before it. While a commit is not whole, the bytes
+        are doubled: they are scanned again each time."""
         at = self._place.offset + len(self._held)
-        size = READ_BYTES if stop is None else min(READ_BYTES, stop - at)
+        size = max(READ_BYTES, len(self._held))
+        if stop is not None:
+            size = min(size, stop - at)
         if at < self._first.offset:
             size = min(size, self._first.offset - at)
         if self._file >= 0:
             return os.pread(self._file, max(size, 0), at)
-        assert self._chunks is not None
-        return next(self._chunks, b"")
+        pieces: list[bytes] = []
+        while size > 0 and (piece := next(self._chunks, b"")):
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
 
     def _read_replica(self, history: GenerationBytes) -> Iterator[bytes]:
         """The bytes of a finished log segment, cut where the first run begins."""

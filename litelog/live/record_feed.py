@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.formats.capabilities import is_divisible
-from litelog.live.buffer_news import KEEP_ALIVE_SECONDS, BufferNews
+from litelog.live.buffer_news import BufferNews
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -172,7 +172,7 @@ class RecordFeed:
         """Whether to continue after no record was there. Waits for news, at most until a sign of life is due."""
         request = self._request
         if request.follow:
-            await self._news.wait(KEEP_ALIVE_SECONDS)
+            await self._news.wait_for_life()
             return True
         if self._reader.sent_bytes or not request.wait:
             return False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from litelog.live.live_buffer import LiveBuffer
 from litelog.live.mirrors import MirrorPlace
+from litelog.live.news_desk import NewsDesk
 from litelog.live.replica_objects import ReplicaObjects
 from litelog.objects.position import Position
 from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
@@ -83,19 +84,23 @@ class ServedLog:
     """The name that requests use."""
     log: LiveLog
     buffer: LiveBuffer
+    desk: NewsDesk
+    """Wakes its readers in the server's event loop."""
     objects: ReplicaObjects
     """The objects of its first replica."""
     mirrors: MirrorPositions
     readers: set[LiveReader] = field(default_factory=set)
     sent_bytes: int = 0
     """Bytes that all readers got, since the start."""
+    has_ended: bool = False
+    """Whether its buffer was stopped, or will be at once: it takes no further reader."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(cls, name: str, log: LiveLog, watcher: Watcher, clock: Clock, mirrors: MirrorPositions) -> ServedLog:
         """Make a served log. Its buffer does not run yet."""
         buffer = LiveBuffer(log.source, log.find_start, watcher, clock)
-        return cls(name, log, buffer, ReplicaObjects(*log.replicas[0]), mirrors)
+        return cls(name, log, buffer, NewsDesk(buffer.changes), ReplicaObjects(*log.replicas[0]), mirrors)
 
     def columns(self, run: LiveRun) -> Columns:
         """The records of a run of the buffer."""

@@ -125,17 +125,23 @@ class ServedLogs:
             UnknownLogError, NotYetAvailableError: As ``get``.
             TooManyReadersError: No further reader is permitted.
         """
-        found = self.get(name)
-        with self._lock:
-            self._require_open(name)
-            if sum(len(each.readers) for each in self._running.values()) >= self.limits.readers:
-                self.counts.add(refused=1)
-                raise TooManyReadersError(f"{self.limits.readers} readers read already, and the daemon permits no more")
-            served = self._running.setdefault(name, found)
-            if live:
-                served.buffer.start()
-            self._idle_since.pop(name, None)
-            served.enter(reader)
+        while True:
+            found = self.get(name)
+            with self._lock:
+                self._require_open(name)
+                if not found.has_ended:  # another thread may have stopped it meanwhile
+                    return self._enter(found, reader, live=live)
+
+    def _enter(self, found: ServedLog, reader: LiveReader, *, live: bool) -> ServedLog:
+        """Add a reader to a log, under the lock."""
+        if sum(len(each.readers) for each in self._running.values()) >= self.limits.readers:
+            self.counts.add(refused=1)
+            raise TooManyReadersError(f"{self.limits.readers} readers read already, and the daemon permits no more")
+        served = self._running.setdefault(found.name, found)
+        if live:
+            served.buffer.start()
+        self._idle_since.pop(found.name, None)
+        served.enter(reader)
         return served
 
     def leave(self, served: ServedLog, reader: LiveReader) -> None:
@@ -152,9 +158,11 @@ class ServedLogs:
             for name, since in list(self._idle_since.items()):
                 if now - since >= IDLE_SECONDS:
                     del self._idle_since[name]
-                    served = self._running.pop(name)
-                    self._sent[served.log.source.folder] += served.sent_bytes
-                    ended.append(served)
+                    served = self._running.pop(name, None)
+                    if served is not None:
+                        served.has_ended = True
+                        self._sent[served.log.source.folder] += served.sent_bytes
+                        ended.append(served)
         for served in ended:
             served.buffer.stop()
             served.objects.close()

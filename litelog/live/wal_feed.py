@@ -21,18 +21,22 @@ from typing import TYPE_CHECKING
 from litelog.errors import LitelogError, NotFoundError, PrunedError
 from litelog.events import fields
 from litelog.formats import FinishedTail
-from litelog.live.buffer_news import KEEP_ALIVE_SECONDS, PLACE_SECONDS, BufferNews, ForkedError
+from litelog.live.buffer_news import PLACE_SECONDS, BufferNews, ForkedError
+from litelog.live.encoding import piece_size
 from litelog.live.past_runs import PastRuns
 from litelog.live.served_log import name_before
 from litelog.log.source_position import make_run
 from litelog.objects import wal_segment, wal_stream
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
+from litelog.objects.wal_segment import MAX_HEADER_BYTES
 from litelog.shipping.wal_encoder import make_header
+from litelog.stores.object_store import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
+    from litelog.live.encoding import Piece
     from litelog.live.live_buffer import BufferView, LiveRun
     from litelog.live.served_log import LiveReader, ServedLog
     from litelog.log.source_position import CommitRun
@@ -43,6 +47,12 @@ _logger = logging.getLogger(__name__)
 
 KIND = "wal"
 """Identifies the encoded form of a run."""
+
+THREAD_BYTES = 32 << 10
+"""A longer run is encoded in a thread."""
+
+STATED_BYTES = 1 << 20
+"""From this size on, the digest of a WAL segment of the replica is read from the next one, which states it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,9 @@ class WalFraming:
     def begin(self) -> bytes:
         return b""
 
+    def keep_alive(self) -> bytes:
+        return wal_stream.sign_of_life()
+
     def fail(self, error: Mapping[str, object]) -> bytes:
         return wal_stream.failure(error)
 
@@ -86,11 +99,13 @@ class WalFeed:
         self._clock = clock
         self._place = request.position
         self._news = BufferNews(served, reader)
+        self._following: int | None = None
+        """The sequence after the last piece."""
         self._past: PastRuns | None = None
         self._ended = False
         """Whether the stream has ended. A thread may still read for it."""
 
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
         """Yield the WAL segments, each with its announcement, and signs of life.
 
         Raises:
@@ -106,7 +121,7 @@ class WalFeed:
             self._ended = True
             self._leave_past()
 
-    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+    async def _pieces(self) -> AsyncGenerator[Piece, None]:
         request, loop = self._request, asyncio.get_running_loop()
         with self._news as news:
             await news.require_begun()
@@ -117,11 +132,12 @@ class WalFeed:
                 news.clear()
                 piece = await self._next_piece()
                 if piece is not None:
-                    yield self._count(piece)
+                    yield piece
+                    self._served.count(self._reader, piece_size(piece), self._following)
                 elif request.follow:
                     if not self._reader.sent_bytes:
                         yield b""  # the answer begins before there is a WAL segment
-                    if not await news.wait(KEEP_ALIVE_SECONDS):
+                    if not await news.wait_for_life():
                         yield wal_stream.sign_of_life()
                 elif self._reader.sent_bytes or not await news.wait(deadline - loop.time()):
                     return
@@ -144,11 +160,7 @@ class WalFeed:
             extra = fields("mirror-not-recorded", log=served.log.source.folder)
             _logger.warning("%s: truncation may not wait for mirror %s", error, name, extra=extra)
 
-    def _count(self, piece: bytes) -> bytes:
-        self._served.count(self._reader, len(piece), self._reader.next)
-        return piece
-
-    async def _next_piece(self) -> bytes | None:
+    async def _next_piece(self) -> Piece | None:
         """The WAL segment at the place; None if there is none yet."""
         view, runs = self._served.buffer.look()
         self._require_known(view)
@@ -161,14 +173,16 @@ class WalFeed:
             return None
         if live.position == self._place:
             self._require_joined(live)
-            piece = await asyncio.to_thread(live.encoded, KIND, partial(self._encode, live.claim, live.run))
+            encode = partial(live.encoded, KIND, partial(self._encode, live.claim, live.run))
+            is_quick = live.size <= THREAD_BYTES or live.is_encoded(KIND)
+            piece = encode() if is_quick else await asyncio.to_thread(encode)
         else:
             rest = await asyncio.to_thread(self._cut, live.run)
             piece = await asyncio.to_thread(self._encode, live.claim, rest)
-        self._place, self._reader.next = live.after, live.next
+        self._place, self._following = live.after, live.next
         return piece
 
-    def _read_past(self, first: Position, file: str) -> bytes:
+    def _read_past(self, first: Position, file: str) -> Piece:
         """The next WAL segment before ``first``, where the buffer begins, in log segment ``file``."""
         if self._past is None:
             with suppress(PrunedError):
@@ -186,7 +200,7 @@ class WalFeed:
             self._leave_past()
         claim, after = self._claim(), run.after
         self._place = Position(claim.generation, after.index, after.offset)
-        self._reader.next = after.sequence
+        self._following = after.sequence
         return self._encode(claim, run)
 
     def _open_past(self, first: Position, file: str) -> PastRuns:
@@ -239,19 +253,27 @@ class WalFeed:
                 raise ForkedError(self._served.name, f"ends at {end}, before {self._place}")
             await self._news.wait(min(left, 1.0))
 
-    def _read_object(self) -> bytes:
-        """The replica's WAL segment at the place."""
+    def _read_object(self) -> Piece:
+        """The replica's WAL segment at the place, as it is stored. Its reader checks it."""
         key = wal_key(self._place)
         try:
             with self._served.objects.open(key, None) as stream:
                 body = stream.read()
         except NotFoundError as error:
             raise PrunedError(str(self._place)) from error
-        header = wal_segment.decode(key, body).header
+        header = wal_segment.decode_header(key, body)
         if header.sealed is not None or header.successor is not None:
             raise PrunedError(str(self._place))  # its bytes are in a sealed segment, or in another generation
-        self._place, self._reader.next = header.next_slot, header.next
-        return wal_stream.announced(header.position, [body])
+        stated = self._find_digest(header.next_slot) if len(body) >= STATED_BYTES else None
+        self._place, self._following = header.next_slot, header.next
+        return wal_stream.announced(header.position, [body], stated)
+
+    def _find_digest(self, following: Position) -> str | None:
+        """The digest that the WAL segment at ``following`` states of the one before it; None if it is not there."""
+        key = wal_key(following)
+        with suppress(NotFoundError), self._served.objects.open(key, ByteRange(0, MAX_HEADER_BYTES)) as stream:
+            return wal_segment.decode_header(key, stream.read()).previous
+        return None
 
     def _cut(self, run: CommitRun) -> CommitRun:
         """The part of a run from the place on. Raises ForkedError if no commit begins there."""
@@ -269,7 +291,7 @@ class WalFeed:
             scan = replace(scan, end=scan.start + len(rest))
         return make_run(place, rest, scan, final=run.final)
 
-    def _encode(self, claim: Claim, run: CommitRun) -> bytes:
+    def _encode(self, claim: Claim, run: CommitRun) -> Piece:
         """A run as a WAL segment. It names no object before it: it is not in the replica's chain."""
         header = make_header(claim, run, previous="", shipped=self._clock.now())
         body = wal_segment.encode(header, run.data)

@@ -50,10 +50,11 @@ class StreamError:
     message: str
 
 
-def announced(position: Position, body: Sequence[Buffer]) -> bytes:
-    """Return the WAL segment of that position, whose buffers are ``body``, after its announcement."""
+def announced(position: Position, body: Sequence[Buffer], digest: str | None = None) -> list[Buffer]:
+    """Return the WAL segment of that position, whose buffers are ``body``, after its announcement. ``digest``: its
+    SHA-256, if that is known."""
     fields = {"position": str(position), "size": sum(memoryview(buffer).nbytes for buffer in body)}
-    return b"".join([_announcement({**fields, "digest": wal_segment.digest(body)}), *body])
+    return [_announcement({**fields, "digest": digest or wal_segment.digest(body)}), *body]
 
 
 def sign_of_life() -> bytes:

@@ -32,6 +32,7 @@ from litelog.server.metrics import (
     PAIR,
     READER_LIMIT,
     READERS_LIMITED,
+    READERS_SLOWED,
     READY,
     REPLICA_VERDICT,
     REQUEST_DURATION,
@@ -181,15 +182,20 @@ def _write_readers(text: _Text, serving: ServingStatus | None) -> None:
     sent: Mapping[str, float] = {}
     limits: Mapping[str, float] = {}
     limited: Mapping[str, float] = {}
+    slowed = 0.0
     if serving is not None:
         readers, sent = serving.readers, serving.sent_bytes
         given = {"readers": serving.limits.readers, "rate": serving.limits.rate, "bytes": serving.limits.size}
         limits = {name: limit for name, limit in given.items() if limit is not None}
-        limited = {"readers": serving.refused, "rate": serving.slowed_seconds, "bytes": serving.ended}
+        limited = {"readers": serving.refused, "bytes": serving.ended}
+        slowed = serving.slowed_seconds
     for spec, values in ((LOG_READERS, readers), (LOG_SENT, sent), (READER_LIMIT, limits), (READERS_LIMITED, limited)):
         text.begin(spec)
         for name, value in values.items():
             text.add(spec.name, _labels(spec.labels, (name,)), value)
+    text.begin(READERS_SLOWED)
+    if serving is not None:
+        text.add(READERS_SLOWED.name, "", slowed)
 
 
 def _write_number(value: float) -> str:

@@ -6,24 +6,23 @@ Specified in litelog/live/README.md.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from litelog.errors import LitelogError
 from litelog.live.log_consumers import find_consumer, find_time, read_consumers
 from litelog.live.record_feed import RecordFeed
 from litelog.live.served_log import LiveReader
-from litelog.live.served_logs import IDLE_SECONDS
+from litelog.live.served_logs import IDLE_SECONDS, UnknownLogError
 from litelog.live.wal_feed import WalFeed, WalFraming
 from litelog.objects.layout import parse_wal
 from litelog.server.consumer_routes import consumer_routes
 from litelog.server.error_answer import NO_STORE, make_error
-from litelog.server.http_server import begin_stream
 from litelog.server.log_errors import answer_error
 from litelog.server.log_requests import (
     choose_encoding,
@@ -36,7 +35,7 @@ from litelog.server.log_requests import (
     read_wal_request,
 )
 from litelog.server.permits import StreamPermits, permit_of
-from litelog.server.stream_answer import StreamPace, answer_stream, make_compressor
+from litelog.server.stream_answer import PieceStream, StreamPace, answer_stream, make_compressor
 from litelog.stores.object_store import require_key
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from litelog.live.encoding import StreamFraming
+    from litelog.live.encoding import Piece, StreamFraming
     from litelog.live.record_feed import RecordRequest
     from litelog.live.served_log import ServedLog
     from litelog.live.served_logs import ServedLogs
@@ -91,9 +90,15 @@ class LogHandlers:
 
     def list_logs(self, request: Request) -> Response:
         """The served logs that the request's token permits to read."""
-        permit = permit_of(request)
-        names = [name for name in self._logs.names() if permit is None or permit.reads(name)]
-        return _answer({"logs": [asdict(self._logs.get(name).facts()) for name in names]})
+        permit, found = permit_of(request), list[dict[str, object]]()
+        try:
+            for name in self._logs.names():
+                if permit is None or permit.reads(name):
+                    with suppress(UnknownLogError):  # it has gone meanwhile
+                        found.append(asdict(self._logs.get(name).facts()))
+        except LitelogError as error:
+            return answer_error(error)
+        return _answer({"logs": found})
 
     def show_log(self, request: Request) -> Response:
         """One served log, who reads it, and where its consumers are."""
@@ -180,11 +185,12 @@ class LogHandlers:
     async def open_object(self, request: Request) -> Response:
         """An object of a log's replica, or a range of it. With ``wait``, once it is there."""
         key = request.path_params["key"]
-        try:
-            require_key(key)
-            byte_range = read_range(request.headers.get("range"))
-            seconds = read_wait(request.query_params.get("wait", "0s"))
-            async with self._reading(request, "objects") as served:
+        async with AsyncExitStack() as stack:
+            try:
+                require_key(key)
+                byte_range = read_range(request.headers.get("range"))
+                seconds = read_wait(request.query_params.get("wait", "0s"))
+                served = await stack.enter_async_context(self._reading(request, "objects"))
                 position = parse_wal(key)
                 if seconds and position is not None and not await _is_shipped(served, position, seconds):
                     return make_error(404, f"{key}: is not there yet")
@@ -193,11 +199,13 @@ class LogHandlers:
                 if request.method == "HEAD" and seconds and position is not None:
                     return Response(headers=NO_STORE)
                 stream = await asyncio.to_thread(served.objects.open, key, byte_range)
-        except (LitelogError, ValueError) as error:
-            return answer_error(error)
-        headers = {**NO_STORE, "content-type": "application/octet-stream"}
-        begin_stream()
-        return StreamingResponse(self._chunks(stream, permit_of(request)), 200 if byte_range is None else 206, headers)
+                stack.callback(stream.close)
+            except (LitelogError, ValueError) as error:
+                return answer_error(error)
+            chunks = self._chunks(stream, permit_of(request))
+            headers = {**NO_STORE, "content-type": "application/octet-stream"}
+            # The reader is counted until the answer has ended.
+            return PieceStream(chunks, stack.pop_all().aclose, headers, 200 if byte_range is None else 206)
 
     @asynccontextmanager
     async def _reading(self, request: Request, kind: str) -> AsyncIterator[ServedLog]:
@@ -209,21 +217,20 @@ class LogHandlers:
         finally:
             self._leave(served, reader)
 
-    async def _chunks(self, stream: BinaryIO, permit: Permit | None) -> AsyncIterator[bytes]:
-        pace = StreamPace(self._logs.limits.without_size(), self._logs.counts)
-        try:
-            while piece := await asyncio.to_thread(stream.read, CHUNK_BYTES):
-                if permit is not None:
-                    permit.require()
-                yield piece
-                await pace.keep(len(piece))
-        finally:
-            stream.close()
+    async def _chunks(self, stream: BinaryIO, permit: Permit | None) -> AsyncGenerator[Piece, None]:
+        limits = self._logs.limits.without_size()
+        pace, size = StreamPace(limits, self._logs.counts), min(CHUNK_BYTES, limits.rate or CHUNK_BYTES)
+        while piece := await asyncio.to_thread(stream.read, size):
+            if permit is not None:
+                permit.require()
+            yield piece
+            async for _ in pace.keep(len(piece)):
+                """An object has no signs of life: a pause lasts about a second."""
 
     async def _stream(
         self,
         request: Request,
-        pieces: AsyncGenerator[bytes, None],
+        pieces: AsyncGenerator[Piece, None],
         framing: StreamFraming,
         leave: Callable[[], None],
     ) -> Response:

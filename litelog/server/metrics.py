@@ -290,7 +290,10 @@ READERS_LIMITED = MetricSpec(
     "litelog_readers_limited_total",
     "counter",
     ("limit",),
-    "What the limits did: readers refused (readers), seconds waited (rate), streams ended (bytes).",
+    "How often a limit acted: readers refused (readers), streams ended (bytes).",
+)
+READERS_SLOWED = MetricSpec(
+    "litelog_readers_slowed_seconds_total", "counter", (), "For how long streams waited, so that they kept to the rate."
 )
 BUILD = MetricSpec(
     "litelog_build_info",
@@ -321,6 +324,7 @@ SPECS: tuple[MetricSpec, ...] = (
     LOG_SENT,
     READER_LIMIT,
     READERS_LIMITED,
+    READERS_SLOWED,
     BUILD,
 )
 """All metrics, except the process_ ones of prometheus-client."""

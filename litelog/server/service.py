@@ -233,8 +233,8 @@ class Service:
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
-        limits.install(config)
-        self._server = QuietServer(config, None if self._tls is None else self._tls.context)
+        limits.install(config, None if self._tls is None else self._tls.context)
+        self._server = QuietServer(config)
         if not self._stopping:
             self._server.run(sockets=[listener.socket])
 

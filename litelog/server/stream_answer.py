@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response, StreamingResponse
 
 from litelog.errors import LitelogError
+from litelog.live.encoding import piece_size
+from litelog.live.news_desk import KEEP_ALIVE_SECONDS
 from litelog.server.error_answer import NO_STORE
 from litelog.server.http_server import begin_stream
 from litelog.server.log_errors import answer_error, error_fields
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from litelog.live.encoding import StreamFraming
+    from litelog.live.encoding import Piece, StreamFraming
     from litelog.live.reader_limits import LimitCounts, ReaderLimits
 
 GZIP_LEVEL = 1
@@ -41,24 +43,27 @@ class StreamPace:
         self._began = self._loop.time()
         self._sent = 0
 
-    async def keep(self, sent: int) -> bool:
-        """Count bytes that were sent, and wait until more may be sent. Returns False if the stream has to end.
+    @property
+    def has_ended(self) -> bool:
+        """Whether the stream has to end: it has reached the limit of its size."""
+        return self._limits.size is not None and self._sent >= self._limits.size
+
+    async def keep(self, sent: int) -> AsyncIterator[None]:
+        """Count bytes that were sent, and wait until more may be sent. Yields whenever a sign of life is due meanwhile.
 
         A stream that has been idle may catch up for a second, not for all of that time.
         """
         self._sent += sent
-        limits = self._limits
-        if limits.size is not None and self._sent >= limits.size:
+        if self.has_ended:
             self._counts.add(ended=1)
-            return False
-        if limits.rate is not None:
+        elif self._limits.rate is not None:
             now = self._loop.time()
-            due = max(self._began, now - 1.0) + sent / limits.rate
-            self._began = due
-            if due > now:
-                self._counts.add(slowed_seconds=due - now)
-                await asyncio.sleep(due - now)
-        return True
+            due = self._began = max(self._began, now - 1.0) + sent / self._limits.rate
+            self._counts.add(slowed_seconds=max(0.0, due - now))
+            while (left := due - self._loop.time()) > 0:
+                await asyncio.sleep(min(left, KEEP_ALIVE_SECONDS))
+                if left > KEEP_ALIVE_SECONDS:
+                    yield
 
 
 class Compressor:
@@ -91,7 +96,7 @@ def make_compressor(request: Request) -> Compressor | None:
 
 
 async def answer_stream(
-    pieces: AsyncGenerator[bytes, None],
+    pieces: AsyncGenerator[Piece, None],
     framing: StreamFraming,
     leave: Callable[[], None],
     pace: StreamPace,
@@ -107,8 +112,7 @@ async def answer_stream(
     except BaseException:
         leave()
         raise
-    begin_stream()
-    body = _frame(first, pieces, framing, pace)
+    body: AsyncGenerator[Piece, None] = _frame(first, pieces, framing, pace)
     headers = NO_STORE
     if compressor is not None:
         body, headers = _compress(body, compressor), {**NO_STORE, "content-encoding": "gzip", "vary": "accept-encoding"}
@@ -118,45 +122,67 @@ async def answer_stream(
         await body.aclose()
         await pieces.aclose()
 
-    return _Stream(body, end, framing.media_type, headers)
+    return PieceStream(body, end, {**headers, "content-type": framing.media_type})
 
 
-class _Stream(StreamingResponse):
-    """An answer that awaits ``end`` at its end, also if the client is gone before its body begins."""
+class PieceStream(StreamingResponse):
+    """An answer whose body is pieces, each of which is sent at once. It awaits ``end`` at its end, also if the client
+    is gone before its body begins."""
 
     def __init__(
         self,
-        body: AsyncGenerator[bytes, None],
+        body: AsyncGenerator[Piece, None],
         end: Callable[[], Awaitable[None]],
-        media_type: str,
         headers: Mapping[str, str],
+        status: int = 200,
     ) -> None:
-        super().__init__(body, media_type=media_type, headers=headers)
+        super().__init__((), status, headers)
+        self._pieces = body
         self._end = end
+        self._connection = begin_stream()
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the answer. A piece of the body takes the short way to the connection."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async for piece in self._pieces:
+            buffers = (piece,) if isinstance(piece, bytes) else piece
+            if self._connection is not None:
+                await self._connection.send_piece(buffers)
+            else:
+                await send({"type": "http.response.body", "body": b"".join(buffers), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            self._pieces = _no_pieces()
         try:
             await super().__call__(scope, receive, send)
         finally:
             await self._end()
 
 
+async def _no_pieces() -> AsyncGenerator[Piece, None]:
+    return
+    yield
+
+
 async def _frame(
-    first: bytes | None,
-    pieces: AsyncGenerator[bytes, None],
+    first: Piece | None,
+    pieces: AsyncGenerator[Piece, None],
     framing: StreamFraming,
     pace: StreamPace,
-) -> AsyncGenerator[bytes, None]:
+) -> AsyncGenerator[Piece, None]:
     yield framing.begin()
     if first:
         yield first
     try:
-        if await pace.keep(len(first or b"")):
-            async for piece in pieces:
-                if piece:
-                    yield piece
-                    if not await pace.keep(len(piece)):
-                        break
+        async for _ in pace.keep(piece_size(first or b"")):
+            yield framing.keep_alive()
+        while not pace.has_ended and (piece := await anext(pieces, None)) is not None:
+            if piece:
+                yield piece
+                async for _ in pace.keep(piece_size(piece)):
+                    yield framing.keep_alive()
     except LitelogError as error:
         last = framing.fail(error_fields(error))
         if last is None:
@@ -166,11 +192,11 @@ async def _frame(
     yield framing.end()
 
 
-async def _compress(body: AsyncGenerator[bytes, None], compressor: Compressor) -> AsyncGenerator[bytes, None]:
+async def _compress(body: AsyncGenerator[Piece, None], compressor: Compressor) -> AsyncGenerator[Piece, None]:
     try:
         async for piece in body:
             if piece:
-                yield await compressor.add(piece)
+                yield await compressor.add(piece if isinstance(piece, bytes) else b"".join(piece))
         yield compressor.end()
     finally:
         await body.aclose()

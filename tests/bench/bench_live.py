@@ -1,7 +1,8 @@
 """Measures a daemon that serves its log: from an append to a subscriber, many followers, full speed, and idle ones.
 
 Another process runs the daemon. Latency is compared with a write, fdatasync and a round trip through a socket of the
-same bytes, and speed with the same bytes through a bare socket. Jobs and yardsticks take turns.
+same bytes. Speed is compared with ``cat`` of the very bytes that ``/wal`` sends, through a bare TCP socket: the reader
+of both takes as much at a time, and does nothing with it. Jobs and yardsticks take turns.
 """
 
 from __future__ import annotations
@@ -182,10 +183,12 @@ def measure_speed(report: Report, work: Path, served: Served, size: int, rounds:
             writer.append([os.urandom(1000) for _ in range(1048)])
     generation = served.ask("").read().decode().partition('"generation":"')[2][:16]
     wal, columns = f"/wal?from={generation}/{0:016x}/{0:016x}", "/records?columns=sequence,value"
+    sent = work / "sent"
+    sent.write_bytes(served.ask(wal).read())
     taken = interleave(
         {
             "wal": lambda: measure(lambda: served.read_all(wal)),
-            "bare": lambda: measure(lambda: _cat(work)),
+            "bare": lambda: measure(lambda: _cat(sent)),
             "json": lambda: measure(lambda: served.read_all(columns)),
             "arrow": lambda: measure(lambda: served.read_all(columns, ARROW)),
         },
@@ -199,11 +202,12 @@ def measure_speed(report: Report, work: Path, served: Served, size: int, rounds:
     ]
 
 
-def _cat(work: Path) -> int:
-    """Send the log through a socket, as ``cat`` into ``nc`` does, and read it."""
-    command = ["cat", *sorted(str(each) for each in (work / "log").glob("*.log"))]
-    reader, writer = socket.socketpair()
-    with reader, subprocess.Popen(command, stdout=writer.fileno()):
+def _cat(file: Path) -> int:
+    """Send a file through a TCP socket, as ``cat`` into ``nc`` does, and read it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        writer = socket.create_connection(listener.getsockname())
+        reader, _ = listener.accept()
+    with reader, subprocess.Popen(["cat", str(file)], stdout=writer.fileno()):
         writer.close()
         size, buffer = 0, bytearray(CHUNK_BYTES)
         while count := reader.recv_into(buffer):

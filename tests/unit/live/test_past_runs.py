@@ -115,6 +115,43 @@ def test_a_place_that_is_gone_everywhere_is_an_error_with_the_next_one(tmp_path:
         assert read_from(watched, Position.parse(error["next_position"]))
 
 
+def test_a_place_after_the_end_of_a_finished_log_segment_is_refused(tmp_path: Path) -> None:
+    log = make_log(tmp_path / "log")
+    log.roll(1)
+    log.roll(2)
+    with serving(tmp_path, log) as watched:
+        generation = Position.parse(watched.ask("/logs/log").json["acknowledged_position"]).generation
+        end = len(log.texts[min(log.texts)])
+        assert read_from(watched, Position(generation, 0, end))
+        answer = watched.ask(f"/logs/log/wal?from={Position(generation, 0, end + 1)}")
+        assert answer.status == 409, answer.body
+        assert f"the last one ends at {end}" in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize("is_in_folder", [True, False])
+def test_a_commit_far_larger_than_a_read_is_scanned_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_folder: bool
+) -> None:
+    monkeypatch.setattr(past_runs, "READ_BYTES", 64)
+    reads, read = list[int](), past_runs.PastRuns._read
+    monkeypatch.setattr(past_runs.PastRuns, "_read", lambda self, stop: reads.append(1) or read(self, stop))
+    log = make_log(tmp_path / "log")
+    log.roll(1)
+    first = len(log.texts[log.name])
+    log.append(1, size=1 << 18)
+    log.roll(1)
+    with serving(tmp_path, log) as watched:
+        generation = Position.parse(watched.ask("/logs/log").json["acknowledged_position"]).generation
+        name = min(log.texts)
+        if not is_in_folder:
+            wait_until(lambda: any((tmp_path / "replica/generations").glob("*/snapshots/*")))
+            log.delete(name)
+        found = read_from(watched, Position(generation, 0, first))
+        assert found[name] == log.texts[name][first:]
+        assert len(reads) <= 40, "the bytes are doubled, 12 times from 64 bytes to 256 KiB"
+        assert not is_in_folder or len(reads) > 12
+
+
 def test_a_file_that_is_opened_after_the_client_has_left_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

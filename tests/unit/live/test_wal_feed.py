@@ -16,7 +16,9 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from litelog.codec.lz4_frames import decompress_frame, walk_frames
+from litelog.errors import CorruptObjectError
 from litelog.live import live_buffer, wal_feed
+from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
 from litelog.objects.wal_segment import WalSegment
 from litelog.objects.wal_stream import StreamError, read_stream
@@ -232,3 +234,23 @@ def test_a_log_without_numbers_is_streamed_byte_for_byte(tmp_path: Path, name: s
         log.append(2)
         log.roll(2)
         wait_until(lambda: files_of(ask(watched, beginning(watched))) == log.texts)
+
+
+def test_a_wal_segment_that_is_damaged_in_the_replica_is_announced_as_it_was(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next WAL segment states its digest, so that the daemon does not vouch for the damage."""
+    monkeypatch.setattr(wal_feed, "STATED_BYTES", 1)
+    monkeypatch.setattr(live_buffer, "HELD_BYTES", 1)
+    with serving(tmp_path, log) as watched:
+        place = acknowledged(watched)
+        for _ in range(3):
+            before = acknowledged(watched)
+            log.append(1)
+            wait_until(lambda before=before: acknowledged(watched) != before)  # type: ignore[misc]
+        path = tmp_path / "replica" / wal_key(place)
+        body = bytearray(path.read_bytes())
+        body[-10] ^= 1
+        path.write_bytes(body)
+        with pytest.raises(CorruptObjectError, match="digest"):
+            segments(watched.ask(path_of(place)).body)

@@ -14,8 +14,10 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from litelog.consumers.consumer import Consumer
+from litelog.errors import LitelogError, NotYetAvailableError
 from litelog.live import live_buffer
 from litelog.live.reader_limits import ReaderLimits
+from litelog.live.served_logs import ServedLogs, UnknownLogError
 from litelog.log.writer import LogWriter
 from litelog.server.http_server import MAX_CLIENTS
 from tests.builders.log_builder import LogBuilder, make_log
@@ -61,6 +63,36 @@ def test_the_served_logs_are_listed_with_their_facts(tmp_path: Path, log: LogBui
         )
         assert facts["acknowledged_position"].endswith(f"/{os.path.getsize(log.path()):016x}")
         assert watched.ask("/logs/log").json["readers"] == []
+
+
+def test_a_log_that_goes_while_the_logs_are_listed_is_left_out(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[LitelogError] = [UnknownLogError("log"), NotYetAvailableError("log: the daemon is ending")]
+
+    def fail(_logs: ServedLogs, _name: str) -> None:
+        raise failures.pop(0)
+
+    monkeypatch.setattr(ServedLogs, "get", fail)
+    with serving(tmp_path, log) as watched:
+        assert watched.ask("/logs").json["logs"] == []
+        ending = watched.ask("/logs")
+        assert (ending.status, ending.json["error"]["message"]) == (503, "log: the daemon is ending")
+
+
+def test_clients_without_a_body_or_without_chunks_get_what_they_ask_for(tmp_path: Path, log: LogBuilder) -> None:
+    with serving(tmp_path, log) as watched:
+        plain = watched.ask("/logs/log/records?columns=sequence").body
+        for request, body in (
+            ("HEAD /logs/log/records?columns=sequence HTTP/1.1", b""),
+            ("HEAD /logs/log/records?follow=true HTTP/1.1", b""),
+            ("GET /logs/log/records?columns=sequence HTTP/1.0", plain),
+        ):
+            with watched.connect() as connection:
+                connection.sendall(f"{request}\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+                answer = connection.makefile("rb").read()
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n"), answer
+            assert answer.partition(b"\r\n\r\n")[2] == body
 
 
 RANGES: dict[str, Sequence[int]] = {

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from litelog.live import live_buffer, record_feed, wal_feed
+from litelog.live import live_buffer, news_desk
 from litelog.live.reader_limits import ReaderLimits
 from litelog.log.writer import LogWriter
 from tests.builders.child import runs_in_child
@@ -142,9 +142,13 @@ def test_each_limit_acts_and_is_seen_in_the_status_and_the_metrics(tmp_path: Pat
             'litelog_reader_limit{limit="readers"} 2.0',
             'litelog_reader_limit{limit="bytes"} 200000.0',
             'litelog_readers_limited_total{limit="readers"} 1.0',
+            f'litelog_readers_limited_total{{limit="bytes"}} {float(seen["ended_streams"])}',
             f'litelog_log_readers{{log="{log.folder}"}} 0.0',
         ):
             assert line in metrics
+        slowed = re.search(r"\nlitelog_readers_slowed_seconds_total ([0-9.]+)", metrics)
+        assert slowed is not None
+        assert abs(float(slowed[1]) - seen["slowed_seconds"]) < 0.001
         sent = re.search(r"litelog_log_sent_bytes_total\{.*\} ([0-9.]+)", metrics)
         assert sent is not None
         assert float(sent[1]) > 400_000
@@ -181,8 +185,7 @@ def test_each_record_of_a_compressed_stream_can_be_read_at_once(tmp_path: Path, 
 def test_a_stream_begins_before_there_is_anything_to_send(
     tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, endpoint: str
 ) -> None:
-    for module in (record_feed, wal_feed):
-        monkeypatch.setattr(module, "KEEP_ALIVE_SECONDS", 2 * WAIT_SECONDS)
+    monkeypatch.setattr(news_desk, "KEEP_ALIVE_SECONDS", 2 * WAIT_SECONDS)
     with serving(tmp_path, log) as watched:
         stream = ServedStream(watched, f"/logs/log/{endpoint.format(position=position_of(watched))}&follow=true")
         log.append(1)
@@ -210,3 +213,17 @@ def test_a_connection_serves_one_stream_after_another(tmp_path: Path, log: LogBu
             answer.read()
             assert (path, answer.status, connection.sock is opened) == (path, status, True)
         connection.close()
+
+
+def test_a_reader_of_an_object_counts_until_its_answer_has_ended(tmp_path: Path, log: LogBuilder) -> None:
+    limits = ReaderLimits(readers=1, rate=100)
+    with serving(tmp_path, log, reader_limits=limits) as watched:
+        ((key, size), *_) = watched.ask("/logs/log/replica?prefix=generations/").json["objects"]
+        assert size > limits.rate  # type: ignore[operator]
+        stream = ServedStream(watched, f"/logs/log/replica/{key}")
+        assert len(stream.some()) == limits.rate
+        assert [each["kind"] for each in watched.ask("/logs/log").json["readers"]] == ["objects"]
+        assert watched.ask("/logs/log/records").status == 429
+        stream.close()
+        wait_until(lambda: watched.ask("/logs/log").json["readers"] == [])
+        assert watched.ask("/logs/log/records?limit=0").status == 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import ssl
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +19,8 @@ import trustme
 import litelog
 from litelog.config.access import TlsConfig
 from litelog.errors import ConfigError, StoreError
+from litelog.live.reader_limits import ReaderLimits
+from litelog.server import http_server
 from litelog.server.tls import ServerTls
 from litelog.stores.registry import open_store
 from litelog_cli.daemon_client import DaemonClient, NoDaemonError
@@ -122,6 +124,23 @@ def test_a_renewed_certificate_is_used_at_once_and_a_damaged_one_is_not(tmp_path
         assert read_names(place_of(watched), folder) == {"one.example"}, "the certificate is not there yet"
         shutil.copy(tmp_path / "next/tls.crt", folder / "tls.crt")
         assert read_names(place_of(watched), folder) == {"two.example"}
+
+
+@pytest.mark.slow
+def test_connections_that_begin_no_handshake_leave_room_for_others(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "MAX_CLIENTS", 2)
+    folder = tmp_path / "tls"
+    files = make_files(folder, "one.example")
+    with serving(tmp_path, log, tls=files, reader_limits=ReaderLimits(1)) as watched, ExitStack() as stack:
+        silent = [stack.enter_context(watched.connect()) for _ in range(5)]
+        assert [connection.recv(1) for connection in silent[:2]] == [b"", b""], "the oldest make room"
+        assert read_names(place_of(watched), folder) == {"one.example"}
+        assert silent[2].recv(1) == b""
+        silent[4].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent[4].recv(1)
 
 
 def test_files_that_cannot_be_used_are_refused_with_the_reason(tmp_path: Path) -> None:
