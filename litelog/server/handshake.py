@@ -1,6 +1,6 @@
 """Handshake: a connection before its TLS handshake has ended, which counts among the connections of the server.
 
-asyncio's own server tells nobody of a connection before its handshake has ended, so that no limit could count it.
+asyncio's own server reports a connection once its handshake has ended. Before that, no limit could count it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Handshake(asyncio.Protocol):
         if not self._limits.admit(self):
             transport.abort()
             return
-        transport.pause_reading()  # what arrives now is for the handshake
+        transport.pause_reading()  # the handshake reads what arrives now
         self._task = loop.create_task(self._accept(transport))
 
     def data_received(self, data: bytes) -> None:
