@@ -16,7 +16,7 @@ KEEP_ALIVE_SECONDS = 15.0
 """At most how many seconds pass without news before something is sent that keeps the connection alive."""
 
 
-class Waiting(Protocol):
+class WaitingReader(Protocol):
     """A reader that may wait."""
 
     def wake(self) -> None:
@@ -32,11 +32,11 @@ class NewsDesk:
     def __init__(self, changes: ChangeSignal) -> None:
         self._changes = changes
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._readers: set[Waiting] = set()
+        self._readers: set[WaitingReader] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_told = False
 
-    def join(self, reader: Waiting) -> None:
+    def join(self, reader: WaitingReader) -> None:
         """Wake a reader after each change of the buffer."""
         if not self._readers:
             self._loop = asyncio.get_running_loop()
@@ -45,7 +45,7 @@ class NewsDesk:
             self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS, self._tick)
         self._readers.add(reader)
 
-    def leave(self, reader: Waiting) -> None:
+    def leave(self, reader: WaitingReader) -> None:
         """Wake it no more."""
         self._readers.discard(reader)
         if not self._readers and self._timer is not None:

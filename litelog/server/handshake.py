@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import ssl
 
 
-class Limits(Protocol):
+class HandshakeLimits(Protocol):
     """What a handshake needs of the limits of a server."""
 
     request_seconds: float
@@ -33,7 +33,7 @@ class Handshake(asyncio.Protocol):
     is_stalled = False
     is_stream = False
 
-    def __init__(self, limits: Limits, tls: ssl.SSLContext, following: asyncio.Protocol) -> None:
+    def __init__(self, limits: HandshakeLimits, tls: ssl.SSLContext, following: asyncio.Protocol) -> None:
         self._limits = limits
         self._tls = tls
         self._following = following
