@@ -54,6 +54,11 @@ If several fail, the exit code is the highest.
     help="Merge into log segments of up to this size; 0 merges none.",
 )
 @click.option(
+    "--compression",
+    type=click.Choice(["lz4", "lz4hc", "zstd"]),
+    help="Of merged log segments.  [default: the codec of those that they replace]",
+)
+@click.option(
     "--max-age", metavar="DURATION", help="Keep every state of this period restorable, and prune the rest: 30d, 12h."
 )
 @click.option("--max-bytes", metavar="SIZE", help="Keep at most this much of the replica: 10GiB.")
@@ -94,6 +99,7 @@ def maintain(replica_urls: tuple[str, ...], **arguments: Any) -> int:
 
 
 def _options(arguments: dict[str, Any]) -> MaintenanceOptions:
+    from litelog.codec.frame_codecs import Compression
     from litelog.retention.policy import RetentionPolicy
     from litelog.spark.maintenance.plan import MaintenanceOptions
 
@@ -101,7 +107,12 @@ def _options(arguments: dict[str, Any]) -> MaintenanceOptions:
     if policy is not None and not policy.limits:
         raise click.UsageError("--min-snapshots limits nothing: give --max-age, --max-bytes or --max-snapshots too")
     try:
-        return MaintenanceOptions(policy or RetentionPolicy(), arguments["segment_bytes"], arguments["grace"])
+        return MaintenanceOptions(
+            policy or RetentionPolicy(),
+            arguments["segment_bytes"],
+            arguments["grace"],
+            None if arguments["compression"] is None else Compression(arguments["compression"]),
+        )
     except ValueError as error:
         raise click.UsageError(f"--{error}") from None
 

@@ -20,6 +20,7 @@ from litelog.config.access import AbsolutePath  # noqa: TC001 - pydantic looks f
 from litelog.config.values import (
     MODEL,
     SCRUB_RATE,
+    CompressionMode,
     Count,
     FencingMode,
     Interval,
@@ -158,6 +159,8 @@ class ReplicaConfig(BaseModel):
     """Seconds between two PUTs of WAL segments under load."""
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     """The most uncompressed bytes of the log in one WAL segment."""
+    compression: CompressionMode = DEFAULTS.compression
+    """How sealed segments are compressed. WAL segments and snapshots are LZ4."""
     snapshot_interval: SnapshotInterval = DEFAULTS.snapshot_interval
     """Seconds between two snapshots, if anything was sealed."""
     snapshot_segments: Count = DEFAULTS.snapshot_segments

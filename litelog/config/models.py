@@ -36,6 +36,7 @@ from litelog.config.values import (
     FROM_DOCUMENT,
     MODEL,
     SCRUB_RATE,
+    CompressionMode,
     Count,
     Interval,
     ScrubInterval,
@@ -136,6 +137,7 @@ HostName = Annotated[_Filled, AfterValidator(_host_name)]
 REPLICA_DEFAULTS = (
     "sync_interval",
     "max_segment_bytes",
+    "compression",
     "snapshot_interval",
     "snapshot_segments",
     "snapshot_policy",
@@ -177,6 +179,7 @@ class Config(BaseModel):
     sync_interval: Interval = 1.0
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     poll_interval: Interval = 1.0
+    compression: CompressionMode = DEFAULTS.compression
     snapshot_interval: SnapshotInterval = DEFAULTS.snapshot_interval
     snapshot_segments: Count = DEFAULTS.snapshot_segments
     snapshot_policy: SnapshotMode = DEFAULTS.snapshot_policy

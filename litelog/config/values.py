@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo
 
+from litelog.codec.frame_codecs import Compression
 from litelog.config.document import Expanded
 from litelog.log.watermark import WatermarkUse
 from litelog.objects.layout import Fencing
@@ -137,6 +138,16 @@ def _fencing(value: Any) -> Any:
     raise ValueError(f"must be {' or '.join(Fencing)}")
 
 
+def _compression(value: Any) -> Any:
+    if value not in tuple(Compression):
+        *first, last = Compression
+        raise ValueError(f"must be {', '.join(first)} or {last}")
+    chosen = Compression(value)
+    if (problem := chosen.problem()) is not None:
+        raise ValueError(problem)
+    return chosen
+
+
 def _segment_bytes(size: int) -> int:
     if not MIN_SEGMENT_BYTES <= size <= MAX_LENGTH_BYTES:
         raise ValueError(f"must be from {MIN_SEGMENT_BYTES >> 10}KiB to {MAX_LENGTH_BYTES >> 20}MiB")
@@ -165,6 +176,7 @@ SegmentBytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_segme
 Count = Annotated[int, BeforeValidator(_count), Field(strict=True, ge=1)]
 OptionValue = Annotated[str | int | float | bool | dict[str, str], BeforeValidator(_option)]
 WatermarkMode = Annotated[WatermarkUse, BeforeValidator(_watermark_use)]
+CompressionMode = Annotated[Compression, BeforeValidator(_compression)]
 FencingMode = Annotated[Fencing, BeforeValidator(_fencing)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 

@@ -65,9 +65,9 @@ class SealedFrame(NamedTuple):
     crc: int
     """CRC-32C of the uncompressed bytes."""
     checksum: int
-    """XXH32 of the uncompressed bytes, with which the LZ4 frame ends. It ties bytes from another source to the footer,
-    and so to the digest there. CRC-32C cannot: bytes that end with their own CRC-32C, as commits do, always have the
-    same one."""
+    """The checksum of the uncompressed bytes with which the frame ends, as its codec makes it. It ties bytes from
+    another source to the footer, and so to the digest there. CRC-32C cannot: bytes that end with their own CRC-32C, as
+    commits do, always have the same one."""
     stored: int
     """CRC-32C of the frame as it lies in the object. It ties the frame to the footer before it is decompressed."""
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.codec.lz4_frames import FrameError, content_checksum, decompress_frame, walk_frames
+from litelog.codec.frame_codecs import DECODERS
+from litelog.codec.lz4_frames import FrameError, content_checksum
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import Expectation, FinishedTail, Scan
 
@@ -34,8 +35,9 @@ def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> m
 
     Checks the length, the CRC-32C of these bytes, the content checksum that they end with, and the CRC-32C of the
     content. A CorruptObjectError names ``key`` and what is wrong. ``decode_run`` checks the commits in the frame.
+    ConfigError shows that the codec needs a package that is missing.
     """
-    frame = footer.frames[number]
+    frame, decoder = footer.frames[number], DECODERS[footer.codec]
     view = memoryview(body).cast("B")
     what = f"frame {number} at {frame.start}"
     if len(view) != frame.size:
@@ -43,14 +45,12 @@ def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> m
     if (crc := crc32c(view)) != frame.stored:
         raise CorruptObjectError(key, f"CRC-32C of the bytes of {what}", f"{frame.stored:#010x}", f"{crc:#010x}")
     try:
-        found = list(walk_frames(view))
-        if len(found) != 1 or found[0].skippable:
-            raise CorruptObjectError(key, f"{what} is not one LZ4 frame")
-        if found[0].size != frame.length:
-            raise CorruptObjectError(key, f"length of {what}", frame.length, found[0].size)
+        found = decoder.find(view)
+        if found.size != frame.length:
+            raise CorruptObjectError(key, f"length of {what}", frame.length, found.size)
         if (checksum := content_checksum(view)) != frame.checksum:
             raise CorruptObjectError(key, f"content checksum of {what}", f"{frame.checksum:#010x}", f"{checksum:#010x}")
-        data = decompress_frame(view, found[0], known=True)
+        data = decoder.decompress(view, found)
     except FrameError as error:
         raise CorruptObjectError(key, f"{what}: {error.reason}") from error
     except MemoryError as error:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from litelog.codec.checksum import combine, crc32c
-from litelog.codec.lz4_frames import FRAME_BYTES, MAX_FRAME_BYTES, compress_frame, content_checksum
+from litelog.codec.frame_codecs import Compression
+from litelog.codec.lz4_frames import FRAME_BYTES, MAX_FRAME_BYTES, content_checksum
 from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
 from litelog.formats.capabilities import max_commit_bytes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
+    from litelog.codec.frame_codecs import FrameCodec
     from litelog.formats import LogFormat, Scan
     from litelog.objects.claim import Claim
 
@@ -64,7 +66,8 @@ class Sealing:
 
     Iterating raises what ``read`` raises. It raises CorruptCommitError or SequenceGapError if the log segment does not
     hold whole commits that follow each other, and DivergedError if it is shorter than promised or has another CRC-32C.
-    All errors come before the footer, so that no complete object is put.
+    It raises ConfigError if the compression needs a package that is missing. All errors come before the footer, so that
+    no complete object is put.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Sealing:
         log_format: LogFormat,
         executor: Executor | None = None,
         *,
+        compression: Compression = Compression.LZ4,
         frame_bytes: int = FRAME_BYTES,
     ) -> None:
         """``executor`` compresses frames concurrently; without one, the iterating thread does.
@@ -84,6 +88,7 @@ class Sealing:
         self._read = read
         self._format = log_format
         self._executor = executor
+        self._compression = compression
         self._frame_bytes = frame_bytes
         self._footer: SealedFooter | None = None
         self._size = 0
@@ -102,7 +107,7 @@ class Sealing:
 
     def __iter__(self) -> Iterator[bytes]:
         self._footer = None
-        table = _Table(self.segment)
+        table = _Table(self.segment, self._compression.codec)
         waiting: deque[tuple[_Cut, Future[_Frame]]] = deque()
         try:
             for cut in self._cuts():
@@ -122,9 +127,9 @@ class Sealing:
 
     def _compress(self, cut: _Cut) -> Future[_Frame]:
         if self._executor is not None:
-            return self._executor.submit(_make_frame, cut.data)
+            return self._executor.submit(_make_frame, cut.data, self._compression)
         done: Future[_Frame] = Future()
-        done.set_result(_make_frame(cut.data))
+        done.set_result(_make_frame(cut.data, self._compression))
         return done
 
     def _cuts(self) -> Iterator[_Cut]:
@@ -210,8 +215,8 @@ class _Frame:
     stored: int
 
 
-def _make_frame(data: memoryview) -> _Frame:
-    body = compress_frame(data)
+def _make_frame(data: memoryview, compression: Compression) -> _Frame:
+    body = compression.compress(data)
     return _Frame(body, crc32c(data), crc32c(body))
 
 
@@ -230,8 +235,9 @@ def _cut_run(run: memoryview, scan: Scan, expect: Expectation, frame_bytes: int)
 class _Table:
     """Collects the footer's columns."""
 
-    def __init__(self, segment: FinishedSegment) -> None:
+    def __init__(self, segment: FinishedSegment, codec: FrameCodec) -> None:
         self._segment = segment
+        self._codec = codec
         self._sha = hashlib.sha256()
         self._crc = self._length = self._size = 0
         self._next: int | None = segment.expect.sequence
@@ -283,4 +289,5 @@ class _Table:
             previous=segment.previous,
             marks=segment.marks.through(self._length, segment.shipped),
             frames=FrameTable.of(frames, self._inner),
+            codec=self._codec,
         )

@@ -1,13 +1,15 @@
 """Sealed segments: one finished log segment in one object that can be read at any place. Bytes in, facts out.
 
-LZ4 frames        the log segment's bytes, about FRAME_BYTES each, as the frame table says (``frame_table``)
+data frames       the log segment's bytes, about FRAME_BYTES each, as the frame table says (``frame_table``)
 skippable frame   the footer:
     8  frame head: u32 0x184D2A50, u32 number of bytes that follow
     .  document: JSON in UTF-8, compressed to LZ4 frames, fields as in SealedFooter
-    2  u16 version = 1      2  u16 0
+    2  u16 version          2  u16 0
     4  u32 bytes of the whole skippable frame
     4  u32 CRC-32C of the skippable frame up to this field
     4  magic "seal"
+
+Version 1 has frames of LZ4. Version 2 names another codec.
 
 Specified in litelog/objects/README.md#sealed-segment.
 """
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
+from litelog.codec.frame_codecs import FrameCodec
 from litelog.codec.lz4_frames import compress_frames, decompress_frames, skippable_frame
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.objects.fields import (
@@ -47,6 +50,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 VERSION = 1
+"""The version of a footer whose frames are LZ4."""
+
+CODEC_VERSION = 2
+"""The version of a footer that names another codec."""
 
 TAIL_BYTES = 64 << 10
 """How many bytes of an object's end are read for its footer: enough for a GiB of log shipped in a thousand pieces."""
@@ -97,6 +104,8 @@ class SealedFooter:
     empty if nothing was shipped before."""
     marks: ShipTimes
     frames: FrameTable
+    codec: FrameCodec = FrameCodec.LZ4
+    """Of the data frames."""
 
     @property
     def key(self) -> str:
@@ -122,9 +131,13 @@ def encode_footer(footer: SealedFooter) -> bytes:
     """The footer as a skippable frame, which follows the data frames."""
     fields = {name: getattr(footer, name) for name in SealedFooter.__slots__}
     fields |= {"marks": footer.marks.to_json(), "frames": footer.frames.to_json()}
+    version = CODEC_VERSION
+    if footer.codec is FrameCodec.LZ4:
+        version = VERSION
+        del fields["codec"]
     document = b"".join(compress_frames(json.dumps(fields, separators=(",", ":")).encode()))
     size = _HEAD.size + len(document) + _TRAILER.size
-    whole = skippable_frame(document + _TRAILER.pack(VERSION, 0, size, 0, _MAGIC))
+    whole = skippable_frame(document + _TRAILER.pack(version, 0, size, 0, _MAGIC))
     checked = memoryview(whole)[:-8]
     return b"".join((checked, crc32c(checked).to_bytes(4, "little"), _MAGIC))
 
@@ -159,13 +172,14 @@ def decode_footer(key: str, tail: Buffer, size: int) -> SealedFooter:
     version, zero, _, stated, _ = _TRAILER.unpack(whole[-_TRAILER.size :])
     if (crc := crc32c(whole[:-8])) != stated:
         raise CorruptObjectError(key, "CRC-32C of the footer", f"{stated:#010x}", f"{crc:#010x}")
-    if version != VERSION:
-        raise UnknownVersionError(key, "footer", VERSION, version)
+    if version not in (VERSION, CODEC_VERSION):
+        raise UnknownVersionError(key, "footer", CODEC_VERSION, version)
     if zero or _HEAD.unpack(whole[: _HEAD.size]) != (_SKIPPABLE, length - _HEAD.size):
         raise CorruptObjectError(key, "the footer is in no skippable frame of its length")
     with naming(key, "footer"):
         limits = _limits(size)
-        footer = _footer(parse_json(decompress_frames(whole[_HEAD.size : -_TRAILER.size], limits.size), limits))
+        fields = parse_json(decompress_frames(whole[_HEAD.size : -_TRAILER.size], limits.size), limits)
+        footer = _footer(require_fields(fields), version)
     if footer.key != key:
         raise CorruptObjectError(key, "position in the footer", key, footer.key)
     if footer.data_bytes + length != size:
@@ -225,12 +239,20 @@ _FIELDS: dict[str, Reader[Any]] = {
 }
 
 
-def _footer(fields: Any) -> SealedFooter:
-    if set(require_fields(fields)) != set(SealedFooter.__slots__):
+def _codec(name: str, value: object) -> FrameCodec:
+    """Read the codec that a footer of version 2 names. Any further one will have its own version."""
+    require(value == FrameCodec.ZSTD, name, value)
+    return FrameCodec.ZSTD
+
+
+def _footer(fields: dict[str, Any], version: int) -> SealedFooter:
+    names = set(SealedFooter.__slots__) - ({"codec"} if version == VERSION else set())
+    if set(fields) != names:
         raise ValueError("has fields that are not a footer's, or lacks some")
     values = read_all(_FIELDS, fields)
     marks = ShipTimes.from_json(fields["marks"], values["length"])
-    footer = SealedFooter(**values, marks=marks, frames=FrameTable.from_json(fields["frames"]))
+    codec = _codec("codec", fields["codec"]) if version == CODEC_VERSION else FrameCodec.LZ4
+    footer = SealedFooter(**values, marks=marks, frames=FrameTable.from_json(fields["frames"]), codec=codec)
     _check_sums(footer)
     return footer
 

@@ -23,6 +23,7 @@ from litelog.codec.json_columns import (
     write_differences,
     write_gapped,
 )
+from litelog.codec.lz4_frames import MAX_EXPANSION
 from litelog.errors import CorruptObjectError
 from litelog.objects.layout import sealed_key
 from litelog.objects.lazy_sequence import LazySequence
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from litelog.objects.sealed_segment import SealedFooter
-
-MAX_EXPANSION = 255
-"""The highest compression ratio of LZ4. It bounds a log segment's length by the size of its sealed segment."""
 
 DIGEST_BYTES = 32
 """The length of a SHA-256."""

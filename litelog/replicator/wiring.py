@@ -220,6 +220,7 @@ def _make_context(
     )
     settings = Settings(
         max_segment_bytes=config.max_segment_bytes,
+        compression=config.compression,
         snapshot_interval=config.snapshot_interval,
         snapshot_segments=config.snapshot_segments,
         snapshot_policy=config.snapshot_policy,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from litelog.codec.checksum import combine, crc32c
-from litelog.codec.lz4_frames import xxh32
+from litelog.codec.frame_codecs import DECODERS
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
 from litelog.objects.frame_table import frames_of
@@ -225,8 +225,8 @@ class SealedRestorer:
 
 
 def _check_frame(key: str, footer: SealedFooter, number: int, data: memoryview) -> None:
-    """Check the content of a frame by the checksum that its LZ4 frame ends with."""
-    stated, checksum = footer.frames.checksums[number], xxh32(data)
+    """Check the content of a frame by the checksum with which the frame ends."""
+    stated, checksum = footer.frames.checksums[number], DECODERS[footer.codec].checksum(data)
     if checksum != stated:
         raise CorruptObjectError(key, f"content checksum of frame {number}", f"{stated:#010x}", f"{checksum:#010x}")
 

@@ -85,6 +85,7 @@ class BacklogSealer:
         self._format = source.format
         self._client = context.client
         self._compressing = context.workers.compressing
+        self._compression = context.settings.compression
         self._listener = context.listener
         self._clock = context.clock
         self._submit = submit or InlineRunner()
@@ -291,7 +292,7 @@ class BacklogSealer:
             return opened.read(offset, length)
 
         watched = _WatchedFormat(self._format)
-        sealing = Sealing(segment, read, cast("LogFormat", watched), self._compressing)
+        sealing = Sealing(segment, read, cast("LogFormat", watched), self._compressing, compression=self._compression)
         try:
             self._client.write_sealed_segment(claim.generation, task.index, sealing)
         except ExistsError:  # our own put, whose answer was lost

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from litelog.codec.frame_codecs import Compression
 from litelog.errors import SourceMissingError
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
@@ -39,6 +40,8 @@ class Settings:
 
     max_segment_bytes: int = MAX_LENGTH_BYTES
     """Bytes of the log in one WAL segment, unless a single commit is larger."""
+    compression: Compression = Compression.LZ4
+    """How sealed segments are compressed."""
     snapshot_interval: float = 3600.0
     """Seconds from one snapshot to the next one, if anything was sealed."""
     snapshot_segments: int = 100

@@ -59,6 +59,7 @@ class Sealer:
         source = context.source
         self._folder = source.folder
         self._format = source.format
+        self._compression = context.settings.compression
         self._client = context.client
         self._claim = claim
         self._generation = claim.generation
@@ -89,7 +90,7 @@ class Sealer:
         return fields("sealed-from-wal", log=self._folder, replica=self._client.url, file=segment.file)
 
     def _put(self, segment: FinishedSegment, read: Read) -> SnapshotEntry:
-        sealing = Sealing(segment, read, self._format)
+        sealing = Sealing(segment, read, self._format, compression=self._compression)
         try:
             self._client.write_sealed_segment(self._generation, segment.index, sealing)
         except ExistsError:

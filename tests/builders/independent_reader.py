@@ -1,4 +1,4 @@
-"""Reads a replica with lz4, json, hashlib and crc32c alone, and checks every promise of its writer.
+"""Reads a replica with lz4, zstandard, json, hashlib and crc32c alone, and checks every promise of its writer.
 
 It shares no code with litelog, so it does not share litelog's errors.
 """
@@ -15,6 +15,7 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import lz4.frame
+import zstandard
 from crc32c import crc32c
 
 if TYPE_CHECKING:
@@ -113,7 +114,12 @@ def split_sealed(body: bytes) -> tuple[dict[str, Any], bytes]:
     size = int.from_bytes(body[-12:-8], "little")
     assert body[-4:] == b"seal"
     assert crc32c(body[-size:-8]) == int.from_bytes(body[-8:-4], "little")
-    return json.loads(_decompress(body[8 - size : -16])), _decompress(body[:-size])
+    footer = json.loads(_decompress(body[8 - size : -16]))
+    assert int.from_bytes(body[-16:-14], "little") == (2 if "codec" in footer else 1)
+    if "codec" not in footer:
+        return footer, _decompress(body[:-size])
+    assert footer["codec"] == "zstd"
+    return footer, zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True).readall()
 
 
 def read_replica(store: ObjectStore) -> dict[str, Generation]:

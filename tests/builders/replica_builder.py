@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
+    from litelog.codec.frame_codecs import Compression
     from litelog.formats import LogFormat
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -120,6 +121,8 @@ class GenerationBuilder:
         self.shipped: dict[int, Shipped] = {}
         self.entries: dict[int, SnapshotEntry] = {}
         """The entries of sealed log segments, by index."""
+        self.compression: Compression | None = None
+        """Of sealed segments; None: as ``make_sealed`` chooses."""
         client.write_claim(claim.name, claims.encode(claim))
 
     def start(self, sealed: Iterable[SnapshotEntry] = (), end: Position | None = None) -> GenerationBuilder:
@@ -196,6 +199,7 @@ class GenerationBuilder:
             data,
             self.format,
             frame_commits=frame_commits,
+            compression=self.compression,
             **facts,  # type: ignore[arg-type]
         )
         self.client.write_sealed_segment(self.name, index, [body])

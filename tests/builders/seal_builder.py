@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
+from litelog.codec.frame_codecs import Compression
 from litelog.formats import Expectation
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.position import Generation
@@ -39,14 +40,21 @@ def finished(log: LogBuilder, **changes: Any) -> FinishedSegment:
     return FinishedSegment(**{**known, **changes})
 
 
-def sealing(log: LogBuilder, executor: Executor | None = None, frame_bytes: int = 1 << 20, **changes: Any) -> Sealing:
+def sealing(
+    log: LogBuilder,
+    executor: Executor | None = None,
+    frame_bytes: int = 1 << 20,
+    compression: Compression = Compression.LZ4,
+    **changes: Any,
+) -> Sealing:
     """The sealing of the newest log segment of ``log``."""
     data = log.texts[log.name]
 
     def read(offset: int, length: int) -> bytes:
         return data[offset : offset + length]
 
-    return Sealing(finished(log, **changes), read, log.format, executor, frame_bytes=frame_bytes)
+    segment = finished(log, **changes)
+    return Sealing(segment, read, log.format, executor, compression=compression, frame_bytes=frame_bytes)
 
 
 def footer_of(key: str, body: bytes) -> SealedFooter:

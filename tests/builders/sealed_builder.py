@@ -1,4 +1,7 @@
-"""Makes sealed segments with a few commits in each frame, so that small segments have many frames."""
+"""Makes sealed segments with a few commits in each frame, so that small segments have many frames.
+
+Every second one is compressed with zstd, so that all suites read mixed replicas.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.codec.lz4_frames import compress_frame, content_checksum
+from litelog.codec.frame_codecs import Compression
+from litelog.codec.lz4_frames import content_checksum
 from litelog.formats import Expectation
 from litelog.objects.frame_table import FrameTable, SealedFrame, ShipTimes
 from litelog.objects.sealed_segment import SealedFooter, encode_footer
@@ -29,11 +33,14 @@ def make_sealed(
     previous: str = "",
     expect: int | None = None,
     frame_commits: int = 1,
+    compression: Compression | None = None,
 ) -> tuple[SealedFooter, bytes]:
     """The footer and the bytes of the sealed segment that holds ``data``, with ``frame_commits`` commits in each frame.
 
-    ``marks``: (offset, time shipped) of each WAL segment; ``expect``: the first commit's sequence.
+    ``marks``: (offset, time shipped) of each WAL segment; ``expect``: the first commit's sequence. ``compression``:
+    None for LZ4 with an even index, and zstd with an odd one.
     """
+    compression = compression or (Compression.LZ4, Compression.ZSTD)[index % 2]
     view = memoryview(data)
     ends = [commit.end for commit in log_format.commits(name, view, 0, Expectation(expect))]
     cuts = [*ends[frame_commits - 1 :: frame_commits]]
@@ -44,7 +51,7 @@ def make_sealed(
     for end in cuts:
         piece = view[start:end]
         scan = log_format.scan(name, piece, start, follows)
-        body = compress_frame(piece)
+        body = compression.compress(piece)
         first = follows.sequence or 0 if scan.first is None else scan.first
         sums = (crc32c(piece), content_checksum(body), crc32c(body))
         frames.append(
@@ -70,5 +77,6 @@ def make_sealed(
         previous=previous,
         marks=ShipTimes(tuple(offset for offset, _ in marks), tuple(time for _, time in marks)),
         frames=FrameTable.of(frames),
+        codec=compression.codec,
     )
     return footer, b"".join((*bodies, encode_footer(footer)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -15,14 +16,17 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
+from litelog.codec.frame_codecs import Compression, FrameCodec
 from litelog.errors import ConfigError
 from litelog.log.writer import LogWriter
+from litelog.reading.sealed_reader import read_listed_footer
 from litelog.shipping.context import Settings
 from litelog.spark import read, write
 from litelog.spark.jvm.handover import hand_over
 from litelog.spark.jvm.jar import build_jar, find_jar
 from litelog.spark.options import Engine, parse_options
 from litelog.spark.scan import planning
+from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
 from tests.builders.daemon_builder import Daemon
@@ -52,7 +56,8 @@ BY_KEY = ", ".join(asked for asked in ASKED if asked != "count(key)")
 
 @pytest.fixture(scope="module", params=range(4 if NIGHTLY else 1))
 def url(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A replica of a random log: sealed segments in frames of several commits, and WAL segments after them."""
+    """A replica of a random log: sealed segments of both codecs, in frames of several commits, and WAL segments after
+    them."""
     require_columnar(spark)
     random = Random(request.param)
     folder = tmp_path_factory.mktemp("columnar")
@@ -67,12 +72,18 @@ def url(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.Tem
             values = [random.randbytes(random.randrange(60)) for _ in range(count)]
             writer.append(values, keys=keys, timestamps=stamps if random.random() < 0.5 else stamps[0])
             if number > 8:
-                settings = Settings(max_segment_bytes=1 << 20, snapshot_segments=2)
+                settings = Settings(max_segment_bytes=1 << 20, snapshot_segments=2, compression=Compression.ZSTD)
                 daemon = daemon or Daemon(log, store, str(folder / "state"), backlog_sealer=True, settings=settings)
+                if number == 16:
+                    daemon.settings = replace(settings, compression=Compression.LZ4)
+                    daemon.restart()
                 while daemon.sync():
                     pass
     assert daemon is not None
     daemon.close()
+    client = ObjectReplicaClient(store)
+    listed = client.sealed_segments(daemon.generation)
+    assert {read_listed_footer(client, info).codec for info in listed} == {FrameCodec.LZ4, FrameCodec.ZSTD}
     return str(folder / "replica")
 
 

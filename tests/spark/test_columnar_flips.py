@@ -7,6 +7,9 @@ from collections import defaultdict
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from litelog.codec.frame_codecs import Compression
 from litelog.spark.options import Engine
 from tests.builders.replica_builder import ReplicaBuilder, make_log
 from tests.builders.spark_shipping import require_columnar, run_and_count
@@ -37,12 +40,16 @@ def _flip(objects: dict[str, bytes], whole: Path, place: Path, bit: int) -> None
             os.link(whole / key, place / key)
 
 
-def test_a_flipped_bit_is_found_and_healed_by_both_engines(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
+def test_a_flipped_bit_is_found_and_healed_by_both_engines(
+    spark: Any, tmp_path: Path, compression: Compression
+) -> None:
     """Each replica has another byte of its only sealed segment damaged, and still has the WAL segments of it. One query
     reads many replicas. Java passes each of them on to Python: no bit is without effect on its checks."""
     require_columnar(spark)
     builder, (segment,) = ReplicaBuilder(), make_log([[3, 1, 2, 4]])
     generation = builder.add()
+    generation.compression = compression
     generation.ship_segment(segment, cuts=[1])
     generation.snapshot(1)
     objects = builder.objects()
@@ -55,7 +62,7 @@ def test_a_flipped_bit_is_found_and_healed_by_both_engines(spark: Any, tmp_path:
     assert run_and_count(undamaged)["python"] == 0
     (wanted,) = _rows_by_log(undamaged).values()
     assert len(wanted) == 10
-    places = sampled(range(len(objects[sealed])), 125, "bytes of a sealed segment that Spark reads")
+    places = sampled(range(len(objects[sealed])), 250, f"bytes of a sealed segment that Spark reads, {compression}")
     bits = [8 * place + Random(place).randrange(8) for place in places]
     for start in range(0, len(bits), FLIPS_OF_A_QUERY):
         flipped = bits[start : start + FLIPS_OF_A_QUERY]

@@ -17,6 +17,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import MAX_EXPANSION, MAX_FRAME_BYTES
+from litelog.codec.zstd_frames import MAX_WINDOW_BYTES, compress_zstd_frame
 from litelog.encryption.chunks import EncryptedBody
 from litelog.encryption.keys import GenerationKey
 from litelog.formats.capabilities import Capabilities
@@ -203,6 +205,16 @@ def test_the_object_shown_byte_by_byte_equals_the_encoded_one() -> None:
     assert key == wal_key(header.position)
     assert shown.replace("\n", "") == text
     assert bytes.fromhex("".join(line[:48] for line in listed.splitlines())) == frame
+
+
+def test_the_zstd_frame_shown_byte_by_byte_equals_the_encoded_one() -> None:
+    page = (ROOT / "litelog" / "objects" / "README.md").read_text()
+    section = page.split("\n## zstd frames\n", 1)[1].split("\n## ", 1)[0]
+    _, listed = re.findall(r"```\n(.*?)\n```", section, re.DOTALL)
+    frame = bytes.fromhex("".join(line[:48] for line in listed.splitlines()))
+    assert compress_zstd_frame(b'{"id": 1}\n{"id": 2}\n') == frame
+    assert f"more than {MAX_EXPANSION} times its own bytes" in section
+    assert f"more than\n{MAX_WINDOW_BYTES >> 20} MiB, a content of more than {MAX_FRAME_BYTES >> 20} MiB" in section
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 package litelog.spark;
 
+import com.github.luben.zstd.Zstd;
 import java.io.IOException;
 import java.net.URI;
 import java.nio.ByteBuffer;
@@ -57,11 +58,15 @@ record SealedObject(URI url, List<Group> groups, Map<String, Long> metrics) {
     return data;
   }
 
-  /** Decompresses a frame of one block, as litelog writes them. Python reads others. */
+  /** Decompresses a frame of zstd, or of LZ4 with one block, as litelog writes them. Python reads others. */
   private static void decompress(byte[] body, int at, Frame frame, byte[] data, int filled) throws IOException {
     ByteBuffer view = ByteBuffer.wrap(body, at, frame.size).slice().order(ByteOrder.LITTLE_ENDIAN);
-    require(view.getInt(0) == LZ4_MAGIC && view.get(4) == LZ4_FLAGS && view.getLong(6) == frame.length, "LZ4 frame");
     require(Integer.toUnsignedLong(view.getInt(frame.size - 4)) == frame.checksum, "content checksum of a frame");
+    if (view.getInt(0) != LZ4_MAGIC) {
+      require(Zstd.decompressByteArray(data, filled, frame.length, body, at, frame.size) == frame.length, "zstd frame");
+      return;
+    }
+    require(view.get(4) == LZ4_FLAGS && view.getLong(6) == frame.length, "LZ4 frame");
     int word = view.getInt(BEFORE_BLOCK - 4);
     int size = frame.size - BEFORE_BLOCK - AFTER_BLOCK;
     require((word & Integer.MAX_VALUE) == size && view.getInt(frame.size - AFTER_BLOCK) == 0, "block of an LZ4 frame");

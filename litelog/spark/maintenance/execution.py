@@ -28,6 +28,7 @@ from litelog.spark.sink.segments import new_write
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from litelog.codec.frame_codecs import Compression
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -81,7 +82,7 @@ def maintain(
         raise WriteInProgressError(client.url, plan.newest, options.grace)
     last = plan.newest
     if plan.must_claim:
-        last = _begin(client, plan, clock, progress)
+        last = _begin(client, plan, clock, progress, options.compression)
     deletion = _Deletion(client, last)
     deletion.delete_orphans(plan)
     if plan.retention is not None:
@@ -91,7 +92,13 @@ def maintain(
     return Maintained(plan, None if last is plan.newest else last.generation, deletion.count, deletion.freed)
 
 
-def _begin(client: ReplicaClient, plan: MaintenancePlan, clock: Clock, progress: Callable[[int, int], None]) -> Claim:
+def _begin(
+    client: ReplicaClient,
+    plan: MaintenancePlan,
+    clock: Clock,
+    progress: Callable[[int, int], None],
+    compression: Compression | None,
+) -> Claim:
     """Put the merged log segments, claim a generation, end those below, and publish the log in it. Returns its claim.
 
     Objects are put first, as a write does. So a write that is faster is not disturbed. Without a finished write nothing
@@ -100,7 +107,7 @@ def _begin(client: ReplicaClient, plan: MaintenancePlan, clock: Clock, progress:
     latest = None if plan.latest is None else plan.latest.base.claim
     staged = new_write()
     try:
-        entries = [] if latest is None else _merge(client, latest, plan, staged, progress)
+        entries = [] if latest is None else _merge(client, latest, plan, staged, progress, compression)
         if latest is not None:
             _require_quiet(client, latest, plan, staged)
         tip = None if latest is None else find_tip(client, latest)
@@ -147,7 +154,12 @@ def _make_claim(plan: MaintenancePlan, latest: Claim | None, tip: GenerationEnd 
 
 
 def _merge(
-    client: ReplicaClient, latest: Claim, plan: MaintenancePlan, staged: range, progress: Callable[[int, int], None]
+    client: ReplicaClient,
+    latest: Claim,
+    plan: MaintenancePlan,
+    staged: range,
+    progress: Callable[[int, int], None],
+    compression: Compression | None,
 ) -> list[SnapshotEntry]:
     """The entries of the log. Puts merged log segments into ``latest``'s generation, under indexes in ``staged``."""
     done, whole = 0, plan.merged_bytes
@@ -156,7 +168,7 @@ def _merge(
         index, number, group = place
         if len(group) == 1:
             return replace(group[0], index=index)
-        return replace(write_merged(client, latest, number, group), index=index)
+        return replace(write_merged(client, latest, number, group, compression), index=index)
 
     settled: list[SnapshotEntry] = []
     first = plan.groups[0][0].index

@@ -7,6 +7,7 @@ from collections import deque
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from litelog.codec.frame_codecs import Compression
 from litelog.errors import CorruptObjectError
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat
 from litelog.objects.frame_table import ShipTimes
@@ -17,6 +18,7 @@ from litelog.spark.sink.segments import put_finished
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from litelog.codec.frame_codecs import FrameCodec
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.sealed_reader import OpenedSealed
@@ -74,8 +76,16 @@ def _join(run: Sequence[tuple[SnapshotEntry, ...]]) -> list[tuple[SnapshotEntry,
     return [tuple(entry for group in run for entry in group)]
 
 
-def write_merged(client: ReplicaClient, claim: Claim, index: int, entries: Sequence[SnapshotEntry]) -> SnapshotEntry:
+def write_merged(
+    client: ReplicaClient,
+    claim: Claim,
+    index: int,
+    entries: Sequence[SnapshotEntry],
+    compression: Compression | None = None,
+) -> SnapshotEntry:
     """Put the log segment that ``entries`` become, as the sealed segment ``index`` of the claim's generation.
+
+    ``compression``: None for the codec of the first one.
 
     Memory holds a few frames. Raises CorruptionError for a damaged object, NotFoundError and StoreError.
     """
@@ -90,7 +100,7 @@ def write_merged(client: ReplicaClient, claim: Claim, index: int, entries: Seque
         shipped=times[-1],
         marks=ShipTimes(tuple(ends), tuple(times)),
     )
-    made = put_finished(client, segment, merged.read)
+    made = put_finished(client, segment, merged.read, compression=compression or Compression(merged.codec))
     _check(made, entries, ends[-1])
     return made
 
@@ -129,6 +139,11 @@ class MergedBytes:
     def ends(self) -> list[int]:
         """Where each log segment ends, in bytes."""
         return self._starts[1:]
+
+    @property
+    def codec(self) -> FrameCodec:
+        """The codec of the first one. Raises as ``read``."""
+        return self._open(0).footer.codec
 
     def read(self, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset`` on; fewer at the end. Raises CorruptionError, NotFoundError, StoreError."""

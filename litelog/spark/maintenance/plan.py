@@ -6,7 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, FencedError, NoReplicaError, NotFoundError
+from litelog.errors import ConfigError, CorruptObjectError, FencedError, NoReplicaError, NotFoundError
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.claim import Writer
 from litelog.objects.position import epoch_of
@@ -24,6 +24,7 @@ from litelog.units import MICROSECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from litelog.codec.frame_codecs import Compression
     from litelog.objects.claim import Claim
     from litelog.objects.position import ClaimName, Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -71,13 +72,18 @@ class MaintenanceOptions:
     """The most bytes of a merged log segment; 0 merges none."""
     grace: float = WRITE_SECONDS
     """Seconds after which a write that has published nothing counts as dead."""
+    compression: Compression | None = None
+    """Of merged log segments; None: they keep the codec of the first log segment that they replace."""
 
     def __post_init__(self) -> None:
-        """ValueError for a grace that is too short, or a size that no log segment has."""
+        """ValueError for a grace that is too short, or a size that no log segment has; ConfigError if the compression
+        needs a package that is missing."""
         if self.grace < GRACE_SECONDS:
             raise ValueError("grace must be at least 1h")
         if not 0 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
             raise ValueError("segment-bytes must be at most 1GiB")
+        if self.compression is not None and (problem := self.compression.problem()) is not None:
+            raise ConfigError(problem)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from litelog.codec.decoding import MOST
+from litelog.codec.frame_codecs import Compression
 from litelog.errors import ConfigError
 from litelog.spark.kafka_hints import kafka_hint
 from litelog.spark.options import parse_size_option
@@ -23,7 +24,7 @@ MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES = 4 << 10, 1 << 30
 MAX_APPLICATION_ID = 200
 """Characters of an application's id."""
 
-OPTIONS: Final = ("path", "takeover", "segmentBytes", "partitionRecords", "txnAppId", "txnVersion")
+OPTIONS: Final = ("path", "takeover", "segmentBytes", "partitionRecords", "txnAppId", "txnVersion", "compression")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class WriteOptions:
     """Number of records in each partition, if known beforehand. Then nothing is written twice."""
     transaction: tuple[str, int] | None = None
     """Id of the application and version of this write. Nothing is written if the log holds it or a newer one."""
+    compression: Compression = Compression.LZ4
+    """Of the sealed segments."""
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -64,6 +67,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         _segment_bytes(others.get("segmentbytes")),
         _counts(others.get("partitionrecords")),
         _transaction(others.get("txnappid"), others.get("txnversion")),
+        _compression(others.get("compression")),
     )
 
 
@@ -74,6 +78,18 @@ def _segment_bytes(text: str | None) -> int:
     if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
         raise ConfigError(f"segmentBytes={text!r} must be {MIN_SEGMENT_BYTES} to {MAX_SEGMENT_BYTES} bytes")
     return size
+
+
+def _compression(text: str | None) -> Compression:
+    if text is None:
+        return Compression.LZ4
+    if text.lower() not in tuple(Compression):
+        *first, last = Compression
+        raise ConfigError(f"compression={text!r} must be {', '.join(first)} or {last}")
+    chosen = Compression(text.lower())
+    if (problem := chosen.problem()) is not None:
+        raise ConfigError(problem)
+    return chosen
 
 
 def _counts(text: str | None) -> tuple[int, ...]:

@@ -157,7 +157,7 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
         if before is None:
             return _plan(options, made, draft, None, None, clock)
         before.end(tips)
-        sealed = before.seal(made, clock) if made.relation is Relation.CONTINUES else ()
+        sealed = before.seal(made, clock, options.compression) if made.relation is Relation.CONTINUES else ()
         return _plan(options, made, _after(draft, before.tip), before, before.predecessor(sealed), clock)
     finally:
         client.close()
@@ -172,7 +172,7 @@ def _plan(
     clock: Clock,
 ) -> WritePlan:
     following, epoch = before.find_end() if before is not None and draft.relation is Relation.CONTINUES else (0, 0)
-    into = StagingGeneration(staging, epoch, clock.now(), new_write())
+    into = StagingGeneration(staging, epoch, clock.now(), new_write(), options.compression)
     return WritePlan(options, into, draft, predecessor, following, _starts(following, options.partition_records))
 
 

@@ -24,6 +24,7 @@ from litelog.shipping.sealer import WalBytes, read_sealed_footer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from litelog.codec.frame_codecs import Compression
     from litelog.objects.claim import Claim
     from litelog.objects.position import ClaimName, Generation, Position
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -109,13 +110,13 @@ class LogBefore:
         entry = next((entry for entry in reversed(contents.base.entries) if entry.records), None)
         return (0, 0) if entry is None or entry.next is None else (entry.next, epoch_of_entry(self._client, entry))
 
-    def seal(self, staging: Claim, clock: Clock) -> tuple[SnapshotEntry, ...]:
+    def seal(self, staging: Claim, clock: Clock, compression: Compression) -> tuple[SnapshotEntry, ...]:
         """Seal the log segments that are in WAL segments, into the generation of ``staging``."""
         contents, entries = self._whole(), []
         follows = contents.base.entries[-1].next if contents.base.entries else None
         positions = [info.position for info in contents.wal]
         for index, found in groupby(positions, key=lambda position: position.index):
-            entry = self._seal(staging, index, list(found), follows, clock)
+            entry = self._seal(staging, index, list(found), follows, clock, compression)
             if entry is not None:
                 entries.append(entry)
                 follows = entry.next
@@ -142,7 +143,13 @@ class LogBefore:
         return segment
 
     def _seal(
-        self, staging: Claim, index: int, positions: Sequence[Position], follows: int | None, clock: Clock
+        self,
+        staging: Claim,
+        index: int,
+        positions: Sequence[Position],
+        follows: int | None,
+        clock: Clock,
+        compression: Compression,
     ) -> SnapshotEntry | None:
         """The entry of a log segment that was shipped as WAL segments; None if there is only the terminal."""
         headers = [self._read(position).header for position in positions]
@@ -166,7 +173,7 @@ class LogBefore:
             marks=ShipTimes(tuple(header.end for header in grown), tuple(header.shipped for header in grown)),
             expect=Expectation(follows),
         )
-        sealing = Sealing(segment, WalBytes(positions, self._read).read, LitelogFormat())
+        sealing = Sealing(segment, WalBytes(positions, self._read).read, LitelogFormat(), compression=compression)
         with suppress(ExistsError):
             self._client.write_sealed_segment(staging.generation, index, sealing)
         return make_entry(sealing.footer, sealing.size)

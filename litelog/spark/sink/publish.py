@@ -180,7 +180,8 @@ def _number(
         if entry.first == first:
             return replace(entry, index=number)
         data = renumbered(entry.file, _read_whole(client, entry), first)
-        return put_sealed(client, claim, number, segment_name(first), data, clock)
+        name, compression = segment_name(first), plan.staging.compression
+        return put_sealed(client, claim, number, name, data, clock, compression=compression)
 
     places, following = [], plan.next
     for number, entry in enumerate(entries, index):

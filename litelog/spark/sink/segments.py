@@ -14,6 +14,7 @@ from uuid import UUID
 import numpy as np
 
 from litelog.codec.checksum import crc32c
+from litelog.codec.frame_codecs import Compression
 from litelog.errors import ConfigError, ExistsError, StoreError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, segment_name
@@ -60,6 +61,7 @@ class StagingGeneration:
     """Microseconds since 1970: the timestamp of records without one, and the creation time of log segments."""
     indexes: range
     """The indexes of the tasks' sealed segments in that generation."""
+    compression: Compression = Compression.LZ4
 
 
 class SegmentWriter:
@@ -109,8 +111,16 @@ class SegmentWriter:
 
     def _seal(self, clock: Clock) -> None:
         file = segment_name(self._held_first)
+        staging = self._staging
         entry = put_sealed(
-            self._client, self._staging.claim, self._index, file, bytes(self._held), clock, self._executor
+            self._client,
+            staging.claim,
+            self._index,
+            file,
+            bytes(self._held),
+            clock,
+            self._executor,
+            compression=staging.compression,
         )
         self.entries.append(entry)
         self._index += 1
@@ -125,6 +135,8 @@ def put_sealed(
     data: bytes,
     clock: Clock,
     executor: Executor | None = None,
+    *,
+    compression: Compression = Compression.LZ4,
 ) -> SnapshotEntry:
     """Put a log segment of the litelog format as a sealed segment of the claim's generation. Returns its entry.
 
@@ -136,14 +148,20 @@ def put_sealed(
     def read(offset: int, length: int) -> bytes:
         return bytes(held[offset : offset + length])
 
-    return put_finished(client, FinishedSegment(claim, index, file, len(data), clock.now()), read, executor)
+    segment = FinishedSegment(claim, index, file, len(data), clock.now())
+    return put_finished(client, segment, read, executor, compression=compression)
 
 
 def put_finished(
-    client: ReplicaClient, segment: FinishedSegment, read: Read, executor: Executor | None = None
+    client: ReplicaClient,
+    segment: FinishedSegment,
+    read: Read,
+    executor: Executor | None = None,
+    *,
+    compression: Compression = Compression.LZ4,
 ) -> SnapshotEntry:
     """As ``put_sealed``, for bytes that ``read`` returns as they are needed. Also raises what ``read`` raises."""
-    sealing = Sealing(segment, read, LitelogFormat(), executor)
+    sealing = Sealing(segment, read, LitelogFormat(), executor, compression=compression)
     try:
         client.write_sealed_segment(segment.claim.generation, segment.index, sealing)
     except ExistsError:

@@ -288,7 +288,8 @@ def _header(file: str) -> dict[str, Any]:
 
 
 def _footer(file: str) -> dict[str, Any]:
-    return {**dict.fromkeys(sealed_segment.SealedFooter.__slots__), "log": "", "format": "", "generation": NAME} | {
+    names = set(sealed_segment.SealedFooter.__slots__) - {"codec"}
+    return {**dict.fromkeys(names), "log": "", "format": "", "generation": NAME} | {
         "owner": "",
         "file": file,
     }

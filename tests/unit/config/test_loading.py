@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from litelog.codec.frame_codecs import Compression
 from litelog.config import Config, LogConfig, ReplicaConfig, load_config, make_config
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError
 from litelog.objects.layout import Fencing
@@ -463,9 +465,31 @@ def test_snapshot_settings_hold_for_all_replicas_or_for_one() -> None:
     assert (other.snapshot_segments, other.snapshot_policy, other.wal_retention) == (7, "keep", 86400.0)
 
 
+def test_a_compression_holds_for_all_replicas_or_for_one() -> None:
+    text = "compression: zstd\nlogs: [{path: /a, replicas: [{url: /b}, {url: /c, compression: lz4hc}]}]\n"
+    found = [replica.compression for replica in load_config(text, {}).logs[0].replicas]
+    assert found == [Compression.ZSTD, Compression.LZ4HC]
+    (usual,) = load_config("logs: [{path: /a, replicas: [/b]}]\n", {}).logs[0].replicas
+    assert usual.compression is Compression.LZ4
+
+
+@pytest.mark.parametrize("place", ["compression: zstd\nlogs: [{path: /a, replicas: [/b]}]", None])
+def test_a_compression_whose_package_is_missing_is_a_mistake(
+    place: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = place or "logs: [{path: /a, replicas: [{url: /b, compression: zstd}]}]"
+    assert load_config(text, {})
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(InvalidConfigError, match=r"line [12].*compression: .*zstandard; run: .*\[zstd\]"):
+        load_config(text, {})
+    assert load_config(text.replace("zstd", "lz4hc"), {})
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
+        ("compression: gzip", "must be lz4, lz4hc or zstd"),
+        ("compression: 1", "must be lz4, lz4hc or zstd"),
         ("wal-retention: 59m", "must be from 1h to 36500d"),
         ("wal-retention: 3599", "must be from 1h"),
         ("snapshot-interval: 0s", "must be from 1s to 36500d"),

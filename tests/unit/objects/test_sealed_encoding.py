@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litelog.codec.checksum import crc32c
+from litelog.codec.frame_codecs import Compression
+from litelog.codec.lz4_frames import MAX_EXPANSION
 from litelog.errors import CorruptCommitError, DivergedError, NotFoundError, SequenceGapError, SourceError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation, FinishedTail
 from litelog.formats.litelog import LitelogFormat
@@ -30,7 +32,7 @@ from tests.builders.seal_builder import GENERATION, SHIPPED, finished, footer_of
 from tests.sampling import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tests.builders.log_builder import LogBuilder
@@ -53,19 +55,22 @@ def built(folder: object, name: str, sizes: list[int]) -> LogBuilder:
 
 
 @pytest.mark.slow
-@given(FORMATS, SIZES, st.booleans())
-def test_a_sealed_segment_holds_the_bytes_of_the_log_segment(name: str, sizes: list[int], promised: bool) -> None:
+@given(FORMATS, SIZES, st.booleans(), st.sampled_from(Compression))
+def test_a_sealed_segment_holds_the_bytes_of_the_log_segment(
+    name: str, sizes: list[int], promised: bool, compression: Compression
+) -> None:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         log = built(folder, name, sizes)
         data = log.texts[log.name] if sizes else b""
         log.texts[log.name] = data
         crc = crc32c(data) if promised else None
-        made = sealing(log, pool, FRAME, crc=crc)
+        made = sealing(log, pool, FRAME, compression, crc=crc)
         body = b"".join(made)
-        assert body == b"".join(made) == b"".join(sealing(log, None, FRAME, crc=crc))
+        assert body == b"".join(made) == b"".join(sealing(log, None, FRAME, compression, crc=crc))
         footer, found = unseal(KEY, body, log.format)
     assert found == data
     assert made.footer == footer
+    assert footer.codec is compression.codec
     assert made.size == len(body)
     assert (footer.length, footer.crc, footer.digest) == (len(data), crc32c(data), hashlib.sha256(data).hexdigest())
     commits = log.format.commits(log.name, memoryview(data), 0, Expectation(0))
@@ -108,18 +113,42 @@ def test_frames_end_where_commits_end_and_state_their_content(name: str, sizes: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["litelog", "lines", "raw", "spacetimedb", "netlog", "influxdb"])
-def test_lz4_alone_gives_the_log_segment(tmp_path: Path, name: str) -> None:
-    if shutil.which("lz4") is None:
-        pytest.skip("lz4 is not installed")
+@pytest.mark.parametrize(
+    ("name", "compression"),
+    [
+        *((name, Compression.LZ4) for name in ("litelog", "lines", "raw", "spacetimedb", "netlog", "influxdb")),
+        ("lines", Compression.LZ4HC),
+        ("litelog", Compression.ZSTD),
+        ("lines", Compression.ZSTD),
+    ],
+)
+def test_the_codecs_own_command_gives_the_log_segment(tmp_path: Path, name: str, compression: Compression) -> None:
+    command = str(compression.codec)
+    if shutil.which(command) is None:
+        pytest.skip(f"{command} is not installed")
     for sizes in ([], [10] * 40, [900, 20_000, 3], [2_500_000, 6_000_000, 70]):
         log = built(tmp_path / f"{len(sizes)}", name, sizes)
         log.texts[log.name] = log.texts[log.name] if sizes else b""
-        body = b"".join(sealing(log))
-        shown = subprocess.run(["lz4", "-dc"], input=body, capture_output=True, check=True)
+        body = b"".join(sealing(log, compression=compression))
+        (tmp_path / "0.segment.lz4").write_bytes(body)
+        shown = subprocess.run([command, "-dc", tmp_path / "0.segment.lz4"], capture_output=True, check=True)
         assert shown.stdout == log.texts[log.name]
-        (tmp_path / "object.lz4").write_bytes(body)
-        subprocess.run(["lz4", "-tq", tmp_path / "object.lz4"], check=True)
+        subprocess.run([command, "-tq", tmp_path / "0.segment.lz4"], check=True)
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_an_object_is_never_smaller_than_a_snapshot_may_state(tmp_path: Path, compression: Compression) -> None:
+    log = built(tmp_path, "raw", [2_500_000])
+    log.texts[log.name] = bytes(len(log.texts[log.name]))
+    made = sealing(log, compression=compression)
+    body = b"".join(made)
+    assert all(MAX_EXPANSION * size >= held for size, held in zip(*_columns(made), strict=True))
+    assert len(body) < len(log.texts[log.name]) / 200
+    assert unseal(KEY, body, log.format)[1] == log.texts[log.name]
+
+
+def _columns(made: Sealing) -> tuple[Sequence[int], Sequence[int]]:
+    return made.footer.frames.sizes, made.footer.frames.lengths
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litelog.codec.checksum import crc32c
+from litelog.codec.frame_codecs import Compression, FrameCodec
 from litelog.codec.lz4_frames import MAX_FRAME_BYTES, compress_frames, decompress_frames, skippable_frame
 from litelog.errors import CorruptionError, CorruptObjectError, ExitCode, UnknownVersionError
 from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, SealedFrame, ShipTimes, frames_of
@@ -97,15 +98,22 @@ def large_footer(count: int, marks: int, frame_bytes: int = 1 << 20) -> SealedFo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["litelog", "lines", "raw", "spacetimedb", "netlog", "influxdb"])
-def test_any_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "compression"),
+    [
+        *((name, Compression.LZ4) for name in ("litelog", "lines", "raw", "spacetimedb", "netlog", "influxdb")),
+        *((name, Compression.ZSTD) for name in ("litelog", "lines", "raw")),
+        ("lines", Compression.LZ4HC),
+    ],
+)
+def test_any_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str, compression: Compression) -> None:
     log = small(tmp_path, name)
-    made = sealing(log, None, 64)
+    made = sealing(log, None, 64, compression)
     body = bytearray(b"".join(made))
     assert len(made.footer.frames) > 2
     found: list[CorruptObjectError] = []
     harmless = []
-    for bit in sampled(range(len(body) * 8), 4, f"unseal {name}"):
+    for bit in sampled(range(len(body) * 8), 4, f"unseal {name} {compression}"):
         body[bit // 8] ^= 1 << bit % 8
         try:
             assert unseal(KEY, bytes(body), log.format) == (made.footer, log.texts[log.name])
@@ -120,9 +128,10 @@ def test_any_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str) 
 
 
 @pytest.mark.slow
-def test_every_cut_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
+def test_every_cut_is_found(tmp_path: Path, compression: Compression) -> None:
     log = small(tmp_path)
-    body = b"".join(sealing(log, None, 64))
+    body = b"".join(sealing(log, None, 64, compression))
     for size in range(len(body)):
         with pytest.raises(CorruptObjectError, match=KEY):
             unseal(KEY, body[:size], log.format)
@@ -130,10 +139,11 @@ def test_every_cut_is_found(tmp_path: Path) -> None:
             unseal(KEY, body[len(body) - size :], log.format)
 
 
+@pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
 @pytest.mark.parametrize("extra", [b"\0", b"x" * 20, skippable_frame(b"more")])
-def test_bytes_before_or_after_the_object_are_found(tmp_path: Path, extra: bytes) -> None:
+def test_bytes_before_or_after_the_object_are_found(tmp_path: Path, extra: bytes, compression: Compression) -> None:
     log = small(tmp_path)
-    body = b"".join(sealing(log, None, 64))
+    body = b"".join(sealing(log, None, 64, compression))
     for wrong in (body + extra, extra + body, body + body):
         with pytest.raises(CorruptObjectError, match=KEY):
             unseal(KEY, wrong, log.format)
@@ -298,13 +308,41 @@ def refooted(footer: SealedFooter, change: Callable[[dict[str, Any]], object], v
 
 def test_a_newer_version_is_refused_by_name() -> None:
     footer = large_footer(3, 3)
-    tail = refooted(footer, lambda fields: fields.update(more=1), version=2)
-    with pytest.raises(UnknownVersionError, match="version of its footer is 2, expected 1") as caught:
+    tail = refooted(footer, lambda fields: fields.update(more=1), version=3)
+    with pytest.raises(UnknownVersionError, match="version of its footer is 3, expected 2") as caught:
         decode_footer(KEY, tail, footer.data_bytes + len(tail))
     assert caught.value.key == KEY
     assert caught.value.exit_code is ExitCode.FAILURE
     known = refooted(footer, lambda _: None)
     assert decode_footer(KEY, known, footer.data_bytes + len(known)) == footer
+
+
+@pytest.mark.parametrize("codec", ["lz4", "brotli", "", None, 1, ["zstd"]])
+def test_a_codec_that_a_footer_cannot_name_is_refused(codec: object) -> None:
+    footer = replace(large_footer(3, 3), codec=FrameCodec.ZSTD)
+    known = refooted(footer, lambda _: None, version=2)
+    assert decode_footer(KEY, known, footer.data_bytes + len(known)) == footer
+    for wrong in (refooted(footer, set_field("codec", codec), 2), refooted(footer, lambda _: None, 1)):
+        with pytest.raises(CorruptObjectError, match=r"codec is|fields that are not a footer's"):
+            decode_footer(KEY, wrong, footer.data_bytes + len(wrong))
+
+
+def test_a_footer_names_its_codec_in_version_2_and_lz4_stays_version_1() -> None:
+    lz4 = large_footer(3, 3)
+    for footer, version in ((lz4, 1), (replace(lz4, codec=FrameCodec.ZSTD), 2)):
+        tail = encode_footer(footer)
+        assert int.from_bytes(tail[-16:-14], "little") == version
+        assert ("codec" in json.loads(decompress_frames(tail[8:-16], 1 << 20))) == (version == 2)
+        assert decode_footer(KEY, tail, footer.data_bytes + len(tail)) == footer
+
+
+@pytest.mark.parametrize("codec", [FrameCodec.LZ4, FrameCodec.ZSTD])
+def test_frames_of_another_codec_than_the_footer_names_are_refused(tmp_path: Path, codec: FrameCodec) -> None:
+    log = small(tmp_path)
+    made = sealing(log, None, 64, Compression.ZSTD if codec is FrameCodec.LZ4 else Compression.LZ4)
+    body = b"".join(made)
+    with pytest.raises(CorruptObjectError, match=r"is not one zstd frame|magic is"):
+        decode_all(replace(made.footer, codec=codec), body, log)
 
 
 @pytest.mark.parametrize(

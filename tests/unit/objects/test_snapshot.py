@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.codec.lz4_frames import compress_frames, decompress_frames
+from litelog.codec.lz4_frames import MAX_EXPANSION, compress_frames, decompress_frames
 from litelog.errors import CorruptObjectError, ExitCode, UnknownVersionError
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import sealed_key, snapshot_key
 from litelog.objects.position import Generation, Position
 from litelog.objects.side_files import MAX_SIDE_FILE_BYTES, MAX_SIDE_FILES, SideFile
 from litelog.objects.snapshot import Snapshot, drop_before, extend
-from litelog.objects.snapshot_entries import MAX_EXPANSION, SnapshotEntry, check_entry, make_entry
+from litelog.objects.snapshot_entries import SnapshotEntry, check_entry, make_entry
 from tests.builders.json_objects import set_field
 from tests.builders.log_builder import make_log
 from tests.builders.seal_builder import footer_of, sealing

@@ -273,7 +273,7 @@ def test_an_object_of_a_newer_litelog_is_refused_by_its_version(
         key = sealed_key(name, 1)
         body = bytearray(objects[key])
         length = int.from_bytes(body[-12:-8], "little")
-        body[-16:-14] = (2).to_bytes(2, "little")
+        body[-16:-14] = (3).to_bytes(2, "little")
         body[-8:-4] = crc32c(bytes(body[-length:-8])).to_bytes(4, "little")
         objects[key] = bytes(body)
     found = try_restore(objects, str(tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,13 +10,15 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from litelog.errors import CorruptObjectError, ForeignClaimError, NoReplicaError, NothingToRestoreError
+from litelog.codec.frame_codecs import Compression, FrameCodec
+from litelog.errors import ConfigError, CorruptObjectError, ForeignClaimError, NoReplicaError, NothingToRestoreError
 from litelog.formats.registry import open_format
 from litelog.objects import claim as claims
 from litelog.objects.layout import parse_sealed
 from litelog.reading.contents import list_pieces
 from litelog.reading.generations import read_claim
 from litelog.reading.latest import find_latest
+from litelog.reading.sealed_reader import open_sealed
 from litelog.restore.history_plan import Target
 from litelog.retention.policy import RetentionPolicy
 from litelog.spark.maintenance.merging import choose_merges, merged_length
@@ -25,6 +28,7 @@ from litelog.spark.maintenance.plan import (
     WriteInProgressError,
     plan_maintenance,
 )
+from litelog.spark.sink.options import parse_write_options
 from litelog.spark.sink.plan import OvertakenError
 from litelog.spark.sink.publish import publish
 from litelog.verify.execution import verify
@@ -91,6 +95,34 @@ def test_a_merged_log_grows_and_is_merged_again() -> None:
     assert [int(record.value) for record in records_of(replica)] == list(range(18))
     assert len(entries_of(replica)) <= 4
     require_well(replica)
+
+
+def test_merged_log_segments_keep_their_codec_or_get_another_one() -> None:
+    replica = small_appends(4)
+    before = records_of(replica)
+
+    def codecs() -> list[FrameCodec]:
+        return [open_sealed(client_of(replica), entry).footer.codec for entry in entries_of(replica)]
+
+    run(replica, MaintenanceOptions(compression=Compression.ZSTD))
+    assert records_of(replica) == before
+    assert codecs() == [FrameCodec.ZSTD, FrameCodec.LZ4]
+    for chosen, codec, appends in ((None, FrameCodec.ZSTD, 4), (Compression.LZ4HC, FrameCodec.LZ4, 16)):
+        for _ in range(appends):
+            replica.append()
+        run(replica, MaintenanceOptions(compression=chosen))
+        assert codecs()[0] is codec
+    assert [int(record.value) for record in records_of(replica)] == list(range(48))
+    require_well(replica)
+
+
+def test_a_compression_without_its_package_is_refused_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ConfigError, match=r"zstandard; run: .*\[zstd\]"):
+        MaintenanceOptions(compression=Compression.ZSTD)
+    with pytest.raises(ConfigError, match=r"zstandard; run: .*\[zstd\]"):
+        parse_write_options({"path": "/x", "compression": "zstd"})
+    assert parse_write_options({"path": "/x", "compression": "LZ4HC"}).compression is Compression.LZ4HC
 
 
 def test_ship_times_stay_as_exact_as_before(tmp_path: Path) -> None:

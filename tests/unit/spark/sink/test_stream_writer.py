@@ -202,6 +202,7 @@ def test_tasks_without_a_query_are_refused() -> None:
         (lambda: make_stream_writer({"path": "/x"}, NUMBERS, overwrite=False), "BIGINT"),
         (lambda: parse_write_options({"path": "/x", "txnappid": "a"}), "belong together"),
         (lambda: parse_write_options({"path": "/x", "txnversion": "1"}), "belong together"),
+        (lambda: parse_write_options({"path": "/x", "compression": "gzip"}), "must be lz4, lz4hc or zstd"),
         (lambda: parse_write_options({"path": "/x", "txnappid": "a", "txnversion": "-1"}), "whole number"),
         (lambda: parse_write_options({"path": "/x", "txnappid": "a" * 201, "txnversion": "1"}), "200 characters"),
         (lambda: parse_write_options({"path": "/x", "txnappid": "a", "txnversion": "9" * 30}), "below 2"),
