@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from litelog.log.reader import LogReader
     from litelog.log.writer import LogWriter
     from litelog.reading.replica_records import ReplicaRecords
+    from litelog.reading.retry_reader import RetryReader
     from litelog.replicator.replicator import Replicator
     from litelog.stores.mirror_acknowledgement import MirrorAcknowledgement
     from litelog.stores.registry import register_object_store
@@ -104,6 +105,7 @@ __all__ = [
     "ReplicaRecords",
     "Replication",
     "Replicator",
+    "RetryReader",
     "SequenceConflictError",
     "SequenceGapError",
     "SourceError",
@@ -139,6 +141,7 @@ _MODULES = {
     "ReplicaConfig": "litelog.config.entries",
     "ReplicaRecords": "litelog.reading.replica_records",
     "Replication": "litelog.api.replicate",
+    "RetryReader": "litelog.reading.retry_reader",
     "Replicator": "litelog.replicator.replicator",
     "load_config": "litelog.config.loading",
     "open_replica": "litelog.api.open_replica",

@@ -91,6 +91,8 @@ EVENTS = {
     "replica-skipped": "A replica cannot be restored from.",
     "restore-failed": "One log of several could not be restored.",
     "records-gone": "Records that a consumer would get next are gone everywhere; it continues after them.",
+    "source-away": "A place of a log cannot be read: its records are read from another place meanwhile.",
+    "source-back": "A place of a log can be read again.",
     "journal-gap": "Records of a journal are missing; reading continues after them.",
     "fallback-failed": "A replica could not supply what another one lost.",
     "claim-damaged": "A claim of a replica that should supply lost bytes is damaged.",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError, OffsetJumpError
 from litelog_cli.arguments import is_replica
 from litelog_cli.config_file import choose_state_dir
-from litelog_cli.configured import find_log, find_replica
+from litelog_cli.configured import ConfiguredReplica, find_log, find_replica
 from litelog_cli.inputs import choose_format, reader_bounds, report_gaps
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from litelog.consumers.consumed_log import ConsumedLog
     from litelog.formats.columns import Columns
     from litelog.units import StartPoint
-    from litelog_cli.configured import ConfiguredReplica
 
 MOST_DIGITS = 20
 """The most digits of a sequence."""
@@ -36,8 +36,13 @@ class ConsumedPlace:
         format_name: str | None,
         pattern: str | None,
         state_dir: str | None,
+        others: Sequence[str] = (),
     ) -> None:
-        """Raises UsageError and ConfigError as ``find_log`` and ``find_replica``."""
+        """``others``: further places of the log, which are replicas.
+
+        Raises UsageError and ConfigError as ``find_log`` and ``find_replica``.
+        """
+        more = [find_replica(other, config_file) for other in others]
         self.place = place
         self.folder: str | None = None
         self.replicas: Sequence[ConfiguredReplica] = ()
@@ -46,12 +51,13 @@ class ConsumedPlace:
         if is_replica(place):
             if format_name is not None:
                 raise ConfigError("a replica knows its format; --format is for logs")
-            self.replicas, self.pattern = [find_replica(place, config_file)], pattern
+            self.replicas, self.pattern = [find_replica(place, config_file), *more], pattern
             self.state_dir = state_dir
             return
         log, config_state = find_log(place, config_file)
         self.folder = place
-        self.replicas = [] if log is None else log.replicas  # type: ignore[assignment]  # they have URL and options, too
+        own = () if log is None else log.replicas
+        self.replicas = [*more, *(ConfiguredReplica(each.url, each.options) for each in own)]
         self.format, self.pattern = choose_format(log, format_name, pattern)
         self.state_dir = state_dir or config_state or choose_state_dir(None, None)
 
@@ -70,13 +76,34 @@ class ConsumedPlace:
         return Consumer(
             log,
             name,
-            replicas=() if self.folder is None else self.replicas,
+            replicas=self.replicas[1:] if self.folder is None else self.replicas,
             log_format=self.format,
             pattern=self.pattern,
             follow=follow,
             state_dir=self.state_dir,
             **reader_bounds(start, None),
         )
+
+    def open_batches(
+        self, stack: ExitStack, start: StartPoint, end: StartPoint | None, *, follow: bool
+    ) -> Iterator[Columns]:
+        """The records from all places of the log, as one. ``stack`` closes what this opens."""
+        from litelog.log.read_bounds import ReadBounds
+        from litelog.reading.combined_reader import folder_source
+        from litelog.reading.several_places import SeveralPlaces, replica_sources
+
+        given = reader_bounds(start, end)
+        bounds = ReadBounds(**given)
+        addresses = [(replica.url, replica.options) for replica in self.replicas]
+        if self.folder is None:
+            sources = replica_sources(addresses, self.pattern, bounds.start_time)
+        else:
+            log, replicas = self.open_log(), replica_sources(addresses, self.pattern)
+            if bounds.start_time is not None:
+                bounds = replace(bounds, start=log.find_time(bounds.start_time) or 0, start_time=None)
+            sources = [folder_source(self.folder, log.format, self.state_dir), *replicas]
+        reader = stack.enter_context(SeveralPlaces(sources, bounds, follow=follow))
+        return report_gaps(reader.read, OffsetJumpError, "records-gone")
 
 
 def consumed_batches(stack: ExitStack, consumer: Consumer, *, manual: bool, follow: bool) -> Iterator[Columns]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
+from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args, overload
 
 from litelog.errors import ConfigError
 from litelog.log.read_bounds import ReadBounds
 from litelog.objects.position import generation as to_generation
 from litelog.reading.replica_records import ReplicaRecords, open_records
-from litelog.stores.replica_address import address_of
+from litelog.reading.several_places import SeveralPlaces, replica_sources
+from litelog.stores.replica_address import addresses_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
+    from litelog.formats.record_stream import RecordStream
     from litelog.objects.position import Generation
     from litelog.stores.replica_address import Replica
     from litelog.units import Time
@@ -21,7 +24,8 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 
 
-def open_replica(  # noqa: PLR0913 - each is an independent choice
+@overload
+def open_replica(
     replica: Replica,
     *,
     start: SupportsIndex | datetime | str = "earliest",
@@ -33,7 +37,38 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
     generation: str | None = None,
     pattern: str | None = None,
     isolation: Isolation = "read_uncommitted",
-) -> ReplicaRecords:
+) -> ReplicaRecords: ...
+
+
+@overload
+def open_replica(
+    replica: Sequence[Replica],
+    *,
+    start: SupportsIndex | datetime | str = "earliest",
+    start_time: Time | None = None,
+    end: SupportsIndex | datetime | str | None = None,
+    end_time: Time | None = None,
+    follow: bool = False,
+    poll_interval: float = 1.0,
+    generation: str | None = None,
+    pattern: str | None = None,
+    isolation: Isolation = "read_uncommitted",
+) -> RecordStream: ...
+
+
+def open_replica(  # noqa: PLR0913 - each is an independent choice
+    replica: Replica | Sequence[Replica],
+    *,
+    start: SupportsIndex | datetime | str = "earliest",
+    start_time: Time | None = None,
+    end: SupportsIndex | datetime | str | None = None,
+    end_time: Time | None = None,
+    follow: bool = False,
+    poll_interval: float = 1.0,
+    generation: str | None = None,
+    pattern: str | None = None,
+    isolation: Isolation = "read_uncommitted",
+) -> ReplicaRecords | RecordStream:
     """Open a replica to read its records. Makes no request yet, except to resolve "latest" and "end".
 
         with litelog.open_replica("s3://backups/orders", start=datetime(2026, 11, 23, tzinfo=UTC)) as records:
@@ -41,7 +76,9 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
                 print(record.sequence, record.time, record.value)
 
     Args:
-        replica: the replica's URL or path, or a ReplicaConfig, which has options as well.
+        replica: the replica's URL or path, or a ReplicaConfig, which has options as well. Or several places of one log,
+            for example the URL at its daemon and the replica in the object store: the first one is read, and while it
+            cannot be reached, the next one. Each record is returned once.
         start: a sequence, "earliest", "latest" (the last record that exists), "end" (after it), or a datetime with a
             zone, as ``start_time``, or a text as ``litelog cat --from`` takes it, for example "oldest" or "2month3days"
             (so long before now). If the start lies after the replica's end, the reader ends at once without
@@ -58,15 +95,23 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
             Only for logs with transactions: those of Kafka.
 
     Returns:
-        The records. Close them, or use them in a ``with`` block.
+        The records. Close them, or use them in a ``with`` block. Those of several places raise OffsetJumpError for
+        records that are gone from all of them, and continue after these.
 
     Raises:
-        ConfigError: the arguments contradict each other, or no installed package serves the URL.
+        ConfigError: the arguments contradict each other, no installed package serves the URL, or a generation, a
+            ``poll_interval`` or "read_committed" was asked of several places.
         NothingToRestoreError, StoreError: "latest" or "end" cannot be resolved.
     """
     bounds = ReadBounds.of(start, start_time, end, end_time)
     name = _generation_of(generation)
-    url, options = address_of(replica)
+    addresses = addresses_of(replica)
+    if len(addresses) > 1:
+        if name is not None or is_committed(isolation) or poll_interval != 1.0:
+            raise ConfigError("generation, poll_interval and read_committed are for one place, and here are several")
+        sources = replica_sources(addresses, pattern, bounds.start_time)
+        return SeveralPlaces(sources, bounds, follow=follow)
+    ((url, options),) = addresses
     return open_records(
         url,
         options,

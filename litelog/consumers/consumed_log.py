@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from litelog.consumers.position_file import PositionFolder
 from litelog.consumers.position_objects import PositionObjects
 from litelog.consumers.served_positions import ServedPositions
-from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError, SourceMissingError
+from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError, SourceMissingError, StoreError
 from litelog.formats.capabilities import is_divisible
 from litelog.formats.registry import open_stored_format
 from litelog.log.read_bounds import ReadBounds
@@ -20,6 +20,7 @@ from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
 from litelog.reading.latest import find_latest
 from litelog.reading.replica_records import open_records
+from litelog.reading.several_places import replica_sources
 from litelog.stores.object_store import KeepsConsumers
 from litelog.stores.opening import opened_replica
 from litelog.stores.registry import local_folder, open_store, redact
@@ -74,7 +75,7 @@ class ConsumedLog:
     def find_first(self) -> int | None:
         """The sequence of the first record that any source holds; None if there is none, or no log yet."""
         try:
-            with CombinedReader(self.sources, self.format, attempts=1) as reader:
+            with CombinedReader(self.sources, attempts=1) as reader:
                 columns = reader.read()
         except (SourceMissingError, EmptyLogError):
             return None
@@ -106,7 +107,7 @@ class ConsumedLog:
     def _last_records(self) -> Columns | None:
         last = None
         try:
-            with CombinedReader(self.sources, self.format, start="latest", attempts=1) as reader:
+            with CombinedReader(self.sources, start="latest", attempts=1) as reader:
                 for columns in reader.batches():
                     last = columns
         except (SourceMissingError, EmptyLogError):
@@ -138,8 +139,8 @@ def open_consumed_log(
     return ConsumedLog(
         redact(replicas[0][0]),
         _positions_of(state_dir, *replicas[0]),
-        _stored_format(*replicas[0], pattern),
-        tuple(replica_source(url, options, pattern) for url, options in replicas),
+        _stored_format(replicas, pattern),
+        tuple(replica_sources(replicas, pattern)),
         tuple(partial(_replica_at, *each, pattern) for each in replicas),
     )
 
@@ -191,9 +192,16 @@ def replica_state_folder(state_dir: str, url: str, options: Mapping[str, object]
     return os.path.join(state_dir, f"{name}-{digest}")
 
 
-def _stored_format(url: str, options: Mapping[str, object], pattern: str | None) -> LogFormat:
-    with opened_replica(url, options) as client:
-        return open_stored_format(find_latest(client).format, pattern=pattern)
+def _stored_format(replicas: Sequence[Address], pattern: str | None) -> LogFormat:
+    """The format that the first replica states which can be read. Raises the error of the first one if none can."""
+    failure: StoreError | None = None
+    for url, options in replicas:
+        try:
+            with opened_replica(url, options) as client:
+                return open_stored_format(find_latest(client).format, pattern=pattern)
+        except StoreError as error:
+            failure = failure or error
+    raise failure or ConfigError("a log is read from its folder or from a replica: name one")
 
 
 def _folder_at(folder: str, log_format: LogFormat, state_dir: str, time: int) -> RecordStream:

@@ -301,9 +301,7 @@ class Consumer(RecordStream):
         self._verify(log, progress)
         start: int | Start = "earliest" if progress.returned is None else progress.returned
         attempts = None if self._follow else ATTEMPTS
-        reader = CombinedReader(
-            log.sources, log.format, start=start, follow=self._follow, on_gap=self._on_gap, attempts=attempts
-        )
+        reader = CombinedReader(log.sources, start=start, follow=self._follow, on_gap=self._on_gap, attempts=attempts)
         self._reader = reader
         if self._closed:
             reader.close()

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import DivergedError, NothingToRestoreError, SourceMissingError, TruncatedError
+from litelog.errors import DivergedError, NothingToRestoreError, SourceMissingError, StoreError, TruncatedError
 from litelog.objects.consumer_position import Evidence
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def require_same_log(log: ConsumedLog, name: str, evidence: Evidence) -> bool:
     """
     is_known = False
     for number, source in enumerate(log.sources):
-        found = _look(source, evidence, divisible=log.is_divisible)
+        found = _look(source, evidence, divisible=log.is_divisible, has_others=len(log.sources) > 1)
         is_known = is_known or found is not RecordTrace.MISSING
         if found is RecordTrace.SAME:
             return True
@@ -76,7 +76,8 @@ def require_same_log(log: ConsumedLog, name: str, evidence: Evidence) -> bool:
     return is_known
 
 
-def _look(source: RecordSource, evidence: Evidence, *, divisible: bool) -> RecordTrace:
+def _look(source: RecordSource, evidence: Evidence, *, divisible: bool, has_others: bool) -> RecordTrace:
+    """What a source holds of the record. One that cannot be read now counts as missing, if there are others."""
     taken = b""
     try:
         with source.open(evidence.sequence, evidence.end if divisible else None, False) as stream:
@@ -89,7 +90,9 @@ def _look(source: RecordSource, evidence: Evidence, *, divisible: bool) -> Recor
                 taken += b"".join(record.value for record in columns.records())
     except TruncatedError:
         return RecordTrace.GONE
-    except (SourceMissingError, NothingToRestoreError):
+    except (SourceMissingError, NothingToRestoreError, StoreError) as error:
+        if isinstance(error, StoreError) and not (error.retryable and has_others):
+            raise
         return RecordTrace.MISSING
     if not divisible or len(taken) < evidence.size:
         return RecordTrace.ENDS

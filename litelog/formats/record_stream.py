@@ -35,6 +35,10 @@ class RecordStream(ABC):
     def close(self) -> None:
         """End reading: a blocked ``read`` returns. Idempotent."""
 
+    def sequence_after(self, columns: Columns) -> int:
+        """The sequence after the last of records that ``read`` has returned."""
+        return int(columns.sequences[-1]) + 1
+
     def batches(self) -> Iterator[Columns]:
         """Yield what ``read`` returns, until it returns None. Raises as ``read``."""
         while (columns := self.read()) is not None:

@@ -110,7 +110,7 @@ class ServedLog:
 
     def read_past(self, start: int | Start, end: int | None) -> CombinedReader:
         """A reader of the records before the buffer: from the folder while that holds them, and from replicas."""
-        return CombinedReader(self.sources(), self.log.source.format, start=start, end=end, attempts=ATTEMPTS)
+        return CombinedReader(self.sources(), start=start, end=end, attempts=ATTEMPTS)
 
     def sources(self) -> Sequence[RecordSource]:
         """The sources of the log's past: its folder, and its replicas."""

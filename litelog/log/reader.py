@@ -126,6 +126,11 @@ class LogReader(RecordStream):
         """The sequence that ``read`` expects next; None if the log decides."""
         return self._cursor.expect.sequence
 
+    def sequence_after(self, columns: Columns) -> int:
+        """The sequence after the last of records that ``read`` has returned."""
+        length = int(columns.value_lengths[-1]) if is_divisible(self._format) else 1
+        return int(columns.sequences[-1]) + length
+
     @property
     def read_from(self) -> int:
         """The offset, in its log segment, of the ``data`` of the records that the last ``read`` returned."""

@@ -5,10 +5,11 @@ Specified in litelog/reading/README.md#a-log-together-with-its-replicas.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from litelog.errors import (
     ConfigError,
@@ -21,11 +22,14 @@ from litelog.errors import (
     StoreError,
     TruncatedError,
 )
-from litelog.formats.capabilities import is_divisible
+from litelog.events import fields
 from litelog.formats.record_stream import RecordStream
 from litelog.log.read_bounds import ReadBounds
 from litelog.log.reader import LogReader
+from litelog.reading.read_retries import ReadRetries, back_off, may_pass
 from litelog.reading.replica_records import open_records
+from litelog.stores.registry import redact
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,13 +37,13 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.formats.columns import Columns
     from litelog.log.read_bounds import Start
+    from litelog.stores.retrying_store import RetryPolicy
     from litelog.system.inotify import Watcher
+
+_logger = logging.getLogger(__name__)
 
 FOLLOW_SECONDS = 30.0
 """How many seconds a reader waits for new records of a folder, before it looks whether the folder is still the log."""
-
-BACK_OFF_SECONDS = (0.0, 0.05, 0.1, 1.0, 5.0)
-"""How many seconds pass before each further attempt after a failed request; the last one repeats."""
 
 POLL_SECONDS = 1.0
 """How many seconds pass between two looks of a reader that follows, if no source has anything new."""
@@ -56,6 +60,16 @@ class RecordSource:
     name: str
     """For messages."""
     open: OpenSource
+
+
+@dataclass(slots=True)
+class _Absence:
+    """A source that cannot be read now."""
+
+    error: StoreError
+    failures: int = 0
+    until: float = 0.0
+    """It is not asked again before this time, in monotonic seconds."""
 
 
 def folder_source(
@@ -78,27 +92,44 @@ def folder_source(
     return RecordSource(folder, open_folder)
 
 
-def replica_source(url: str, options: Mapping[str, object], pattern: str | None = None) -> RecordSource:
-    """A replica of the log, by its URL and its backend's own options."""
+def replica_source(
+    url: str,
+    options: Mapping[str, object],
+    pattern: str | None = None,
+    *,
+    retries: RetryPolicy | None = None,
+    start_time: int | None = None,
+) -> RecordSource:
+    """A replica of the log.
+
+    Args:
+        url: Its URL.
+        options: Its backend's own options.
+        pattern: Which names are log segments, for formats that need a pattern.
+        retries: How long a request is repeated before the reader looks elsewhere; None: until a server has restarted.
+        start_time: If the reader begins with the first record of all: the time of the record with which it begins
+            instead, in microseconds since 1970.
+    """
 
     def open_replica(start: int | Start, end: int | None, follow: bool) -> RecordStream:
-        return open_records(url, options, ReadBounds(start=start, end=end), follow=follow, pattern=pattern)
+        timed = start_time is not None and start == 0
+        bounds = ReadBounds(start_time=start_time, end=end) if timed else ReadBounds(start=start, end=end)
+        return open_records(url, options, bounds, follow=follow, pattern=pattern, retries=retries)
 
-    return RecordSource(url, open_replica)
+    return RecordSource(redact(url), open_replica)
 
 
 class CombinedReader(RecordStream):
     """Reads the records of one log in rising sequence from several sources. An iterator of Record, a context manager.
 
-    It reads from the first source, and from a later one only what the sources before it no longer hold. After an outage
-    of a source it continues with the record that comes next. It returns no record twice, and skips none without an
-    OffsetJumpError.
+    It reads from the first source, and from a later one only what the sources before it do not hold, or cannot give
+    now. After an outage of a source it continues there with the record that comes next. It returns no record twice, and
+    skips none without an OffsetJumpError.
     """
 
     def __init__(
         self,
         sources: Sequence[RecordSource],
-        log_format: LogFormat,
         *,
         start: int | Start = "earliest",
         end: int | None = None,
@@ -109,15 +140,16 @@ class CombinedReader(RecordStream):
         """Prepare to read. The first ``read`` opens a source.
 
         Args:
-            sources: Where the records are. The first one has the end of the log, and is followed.
-            log_format: The log's format.
+            sources: Where the records are. The first one has the end of the log, and is followed; while it is away,
+                the next one that can be read.
             start: The sequence to begin with; "earliest", the first record that any source holds; "latest" or "end", of
                 the first source.
             end: The first sequence that is not returned; None: no limit.
             follow: Wait for new records at the end of the first source. Without it, reading ends there.
             on_gap: What to do about records that no source holds any more: raise OffsetJumpError once and then
                 continue, or continue at once.
-            attempts: How often in a row requests may fail before the error is raised; None: any number of times.
+            attempts: How often in a row requests may fail before the error is raised; None: any number of times. If
+                other sources can be read, reading that does not follow ends then, at their end.
 
         Raises:
             ConfigError: ``sources`` is empty.
@@ -126,14 +158,20 @@ class CombinedReader(RecordStream):
         if not sources:
             raise ConfigError("a log is read from its folder or from a replica: name one")
         self._sources = sources
-        self._divisible = is_divisible(log_format)
         self._start: int | Start = 0 if start == "earliest" else start
         self._at_beginning = start == "earliest"
         self._end = end
-        self._follow, self._on_gap, self._attempts = follow, on_gap, attempts
-        self._failures = 0
+        self._follow, self._on_gap = follow, on_gap
         self._current: RecordStream | None = None
         self._closed = threading.Event()
+        self._retries = ReadRetries(self._closed, attempts)
+        self._absences: dict[int, _Absence] = {}
+        """By the number of the source."""
+        self._has_ended = False
+        """Whether the last search found the end of a source, while others were away."""
+        self._has_asked = False
+        """Whether the last search asked any source. Those that are away have their own times."""
+        self._clock = SystemClock()
 
     @property
     def next_sequence(self) -> int | None:
@@ -156,17 +194,23 @@ class CombinedReader(RecordStream):
             try:
                 columns = self._read_current() or self._read_next()
             except (StoreError, PrunedError) as error:
-                self._wait_after(error)
+                if not self._wait_after(error):
+                    return None
                 continue
             if columns is not None:
-                self._failures, self._at_beginning = 0, False
-                self._start = self._sequence_after(columns)
+                self._retries.succeed()
+                self._at_beginning = False
+                self._start = self.sequence_after(columns)
                 return columns
             if not self._follow:
                 return None
             if self._current is None:
                 self._closed.wait(POLL_SECONDS)
         return None
+
+    def sequence_after(self, columns: Columns) -> int:
+        """The sequence after the last of records that ``read`` has returned."""
+        return cast("RecordStream", self._current).sequence_after(columns)
 
     def close(self) -> None:
         """End reading: a blocked ``read`` returns. Idempotent. Any thread may call it."""
@@ -182,6 +226,7 @@ class CombinedReader(RecordStream):
         """Continue with the open source. Returns None, and closes it, if it has no more of what is wanted."""
         if self._current is None:
             return None
+        self._has_asked, self._has_ended = True, False
         try:
             columns = self._current.read()
         except (TruncatedError, SourceMissingError, NotYetAvailableError):
@@ -194,29 +239,65 @@ class CombinedReader(RecordStream):
         return columns
 
     def _read_next(self) -> Columns | None:
-        """Find a source that holds what comes next. Returns None if there is nothing yet."""
+        """Find a source that holds what comes next. Returns None if there is nothing yet. Raises the error of a source
+        that may hold it, and is away."""
         while True:
             firsts: list[int] = []
             missing: list[LitelogError] = []
-            for source in self._sources:
+            away: StoreError | None = None
+            self._has_ended = self._has_asked = False
+            for number, source in enumerate(self._sources):
                 try:
-                    columns = self._open(source, min(firsts, default=None))
+                    columns = self._open_present(number, source, min(firsts, default=None), waits=away is None)
                 except TruncatedError as error:
                     firsts.append(error.first_available)
                 except (SourceMissingError, NothingToRestoreError) as error:
                     missing.append(error)
+                except StoreError as error:
+                    if not error.retryable or len(self._sources) == 1:
+                        raise
+                    away = away or error
                 else:
-                    if columns is not None or not firsts:
+                    if columns is not None or (not firsts and away is None):
                         return columns
+                    self._has_ended = self._has_ended or not firsts
+            if away is not None:
+                raise away
             if not firsts:
                 if self._follow:
                     return None
                 raise missing[0]
             self._jump(min(firsts))
 
-    def _open(self, source: RecordSource, limit: int | None) -> Columns | None:
+    def _open_present(self, number: int, source: RecordSource, limit: int | None, *, waits: bool) -> Columns | None:
+        """As ``_open``. A source that is away is asked again only from time to time."""
+        absence = self._absences.get(number)
+        if absence is not None and self._clock.monotonic() < absence.until:
+            raise absence.error
+        self._has_asked = True
+        try:
+            columns = self._open(source, limit, waits=waits)
+        except StoreError as error:
+            if error.retryable and len(self._sources) > 1:
+                self._note_absence(number, error)
+            raise
+        if absence is not None:
+            del self._absences[number]
+            _logger.info("%s: can be read again", source.name, extra=fields("source-back", replica=source.name))
+        return columns
+
+    def _note_absence(self, number: int, error: StoreError) -> None:
+        absence = self._absences.setdefault(number, _Absence(error))
+        absence.error, absence.failures = error, absence.failures + 1
+        absence.until = self._clock.monotonic() + back_off(absence.failures)
+        if absence.failures == 1:
+            message = "%s: cannot be read now: %s; the log's other places are read meanwhile"
+            name = self._sources[number].name
+            _logger.warning(message, name, error, extra=fields("source-away", replica=name))
+
+    def _open(self, source: RecordSource, limit: int | None, *, waits: bool) -> Columns | None:
         """Open a source and read from it, up to where another source continues. At the end of the log, a reader that
-        follows waits there. Returns None, with the source closed, if it holds nothing of that."""
+        follows waits there, if ``waits``. Returns None, with the source closed, if it holds nothing of that."""
         limits = [each for each in (self._end, limit) if each is not None]
         for follow in (False, True):
             self._current = source.open(self._start, min(limits, default=None), follow)
@@ -233,7 +314,7 @@ class CombinedReader(RecordStream):
             if columns is not None:
                 return columns
             self._leave()
-            if not self._follow or limit is not None or self._closed.is_set():
+            if not (self._follow and waits) or limit is not None or self._closed.is_set():
                 return None
         return None
 
@@ -249,15 +330,17 @@ class CombinedReader(RecordStream):
         if current is not None:
             current.close()
 
-    def _sequence_after(self, columns: Columns) -> int:
-        last = int(columns.sequences[-1])
-        return last + (int(columns.value_lengths[-1]) if self._divisible else 1)
-
-    def _wait_after(self, error: StoreError | PrunedError) -> None:
-        """Wait before the next attempt. Raises ``error`` if there is none."""
+    def _wait_after(self, error: StoreError | PrunedError) -> bool:
+        """Wait before the next attempt. Raises ``error`` if there is none, or returns False if reading ends there: as
+        all sources that can be read have ended."""
         self._leave()
-        self._failures += 1
-        lasting = isinstance(error, StoreError) and not error.retryable
-        if lasting or (self._attempts is not None and self._failures >= self._attempts):
+        if self._has_asked and self._retries.is_last(error):
+            if self._has_ended and not self._follow and may_pass(error):
+                return False
             raise error
-        self._closed.wait(BACK_OFF_SECONDS[min(self._failures, len(BACK_OFF_SECONDS)) - 1])
+        if self._absences:
+            due = min(absence.until for absence in self._absences.values()) - self._clock.monotonic()
+            self._closed.wait(max(0.0, min(due, POLL_SECONDS) if self._has_ended else due))
+        else:
+            self._retries.wait()
+        return True

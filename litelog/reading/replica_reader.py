@@ -134,6 +134,11 @@ class ReplicaReader:
         """The position of the next WAL segment; None before the reader has reached the WAL."""
         return None if self._cursor is None else self._cursor.slot
 
+    def sequence_after(self, columns: Columns) -> int:
+        """The sequence after the last of records that ``batches`` has yielded."""
+        divisible = self._format is not None and is_divisible(self._format)
+        return int(columns.sequences[-1]) + (int(columns.value_lengths[-1]) if divisible else 1)
+
     def close(self) -> None:
         """End ``batches``, even while it waits. Idempotent."""
         self._closed.set()
@@ -201,8 +206,7 @@ class ReplicaReader:
         if self._end is None or not len(columns):
             return columns
         stop = columns.find(self._end)
-        reached = int(columns.sequences[-1]) + (int(columns.value_lengths[-1]) if divisible else 1)
-        self._ended = stop < len(columns) or reached >= self._end
+        self._ended = stop < len(columns) or self.sequence_after(columns) >= self._end
         return columns.slice(0, stop)
 
     def _open(self) -> ReplicaFollower[WalSegment] | None:

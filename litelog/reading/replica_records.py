@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.stores.object_store import ObjectReplicaClient
     from litelog.stores.replica_client import ReplicaClient
+    from litelog.stores.retrying_store import RetryPolicy
 
 
 class ReplicaRecords(RecordStream):
@@ -32,6 +33,7 @@ class ReplicaRecords(RecordStream):
     def __init__(
         self,
         client: ObjectReplicaClient,
+        reader: ReplicaReader,
         batches: Generator[Columns, None, None],
         stop: threading.Event,
     ) -> None:
@@ -39,6 +41,7 @@ class ReplicaRecords(RecordStream):
         super().__init__()
         self.url = client.url
         self._client = client
+        self._reader = reader
         self._stop = stop
         self._busy = threading.Lock()
         self._batches = batches
@@ -60,6 +63,10 @@ class ReplicaRecords(RecordStream):
         with self._busy, naming_replica(self._client):
             return None if self._stop.is_set() else next(self._batches, None)
 
+    def sequence_after(self, columns: Columns) -> int:
+        """The sequence after the last of records that ``read`` has returned."""
+        return self._reader.sequence_after(columns)
+
     def close(self) -> None:
         """Stop reading, and release what is open. Idempotent."""
         self._stop.set()
@@ -68,7 +75,7 @@ class ReplicaRecords(RecordStream):
             self._client.close()
 
 
-def open_records(
+def open_records(  # noqa: PLR0913 - each is an independent choice
     url: str,
     options: Mapping[str, object],
     bounds: ReadBounds,
@@ -78,6 +85,7 @@ def open_records(
     generation: Generation | None = None,
     pattern: str | None = None,
     committed: bool = False,
+    retries: RetryPolicy | None = None,
 ) -> ReplicaRecords:
     """Open a replica to read its records. Makes no request yet, except to resolve "latest" and "end".
 
@@ -90,6 +98,7 @@ def open_records(
         generation: The generation to read; None: the latest one.
         pattern: Which names are log segments, for formats that need a pattern.
         committed: Read only records of committed transactions.
+        retries: How long requests are repeated; None: as long as a server takes to restart.
 
     Raises:
         ConfigError: No installed package serves the URL.
@@ -98,7 +107,7 @@ def open_records(
     stop = threading.Event()
     formats = partial(open_stored_format, pattern=pattern)
     transactions = CommittedReading(formats) if committed else None
-    client = open_retrying(url, options, stop)
+    client = open_retrying(url, options, stop, retries)
     try:
         with naming_replica(client):
             first = _first_sequence(client, bounds.start, generation, formats, follow=follow)
@@ -119,7 +128,7 @@ def open_records(
     batches = _batches(reader, None if committed else bounds.end_time)
     if transactions is not None:
         batches = transactions.filtered(batches, bounds.end, bounds.end_time)
-    return ReplicaRecords(client, batches, stop)
+    return ReplicaRecords(client, reader, batches, stop)
 
 
 def _first_sequence(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from litelog.stores.object_store import ObjectStore
+    from litelog.stores.retrying_store import RetryPolicy
 
 DAMAGE_ADVICE = (
     "litelog verify {} lists what is damaged there. A restore from several replicas reads that from another one"
@@ -25,18 +26,21 @@ DAMAGE_ADVICE = (
 """What a person can do about a damaged replica."""
 
 
-def open_retrying(url: str, options: Mapping[str, object] | None, stop: threading.Event) -> ObjectReplicaClient:
+def open_retrying(
+    url: str, options: Mapping[str, object] | None, stop: threading.Event, policy: RetryPolicy | None = None
+) -> ObjectReplicaClient:
     """Open a client of the replica at ``url``, with retries until ``stop`` is set.
 
     Args:
         url: The replica's URL or path.
         options: Its backend's own options, and ``identity-file``.
         stop: Ends a wait between two attempts.
+        policy: How long requests are repeated; None: READING.
 
     Raises:
         ConfigError: The URL, an option or the identity is invalid, or no installed package serves the scheme.
     """
-    return ObjectReplicaClient(decrypting(RetryingStore(open_store(url, options), stop), options))
+    return ObjectReplicaClient(decrypting(RetryingStore(open_store(url, options), stop, policy), options))
 
 
 def decrypting(store: ObjectStore, options: Mapping[str, object] | None) -> ObjectStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from litelog.errors import ConfigError
@@ -10,7 +11,7 @@ from litelog.objects.layout import ROOTS
 from litelog.system.files import has_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
 class ReplicaAddress(Protocol):
@@ -45,7 +46,7 @@ def address_of(replica: Replica) -> tuple[str, Mapping[str, object]]:
 
 def addresses_of(replicas: Replica | Iterable[Replica]) -> list[tuple[str, Mapping[str, object]]]:
     """Return the URLs and options of one or several replicas. Raises ConfigError as ``address_of``, and for none."""
-    if isinstance(replicas, str | os.PathLike) or hasattr(replicas, "url"):
+    if isinstance(replicas, str | os.PathLike) or hasattr(replicas, "url") or not isinstance(replicas, Iterable):
         return [address_of(cast("Replica", replicas))]
     several = [address_of(replica) for replica in replicas]
     if not several:

@@ -44,7 +44,7 @@ RECORDS_AT_A_TIME = 4096
 class CatOptions:
     """The arguments and options of ``litelog cat``."""
 
-    place: str
+    places: tuple[str, ...]
     start_text: str
     end_text: str | None
     follow: bool
@@ -57,6 +57,11 @@ class CatOptions:
     isolation: str
     consumer: str | None
     ack: str | None
+
+    @property
+    def place(self) -> str:
+        """The first place."""
+        return self.places[0]
 
 
 @click.command(
@@ -71,13 +76,14 @@ Examples:
   litelog cat --format gazette s3://bucket/acme/clicks/part-000
   litelog cat --format kafka --isolation read_committed /var/lib/kafka/orders-0
   litelog cat --consumer billing --follow /var/lib/events
+  litelog cat --follow http://HOST:9977/logs/events s3://bucket/events
 \b
 A place is beginning (first, oldest, start), latest (last), end (now), a sequence,
 a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO time
 (in UTC if it has no zone).
 """
 )
-@click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)
+@click.argument("places", metavar="LOG_DIR|REPLICA_URL...", nargs=-1, required=True, type=PLACE)
 @click.option("--from", "start_text", metavar="BOUND", default="beginning", show_default=True, help="Where to begin.")
 @click.option("--to", "end_text", metavar="BOUND", help="Sequence or time to stop before.  [default: the end]")
 @click.option("-f", "--follow", is_flag=True, help="Continue with records appended later; wait until the place exists.")
@@ -119,6 +125,9 @@ def cat(**arguments: Any) -> None:
 
     Prints each value unchanged, followed by a newline. With --json, prints an object for each record, with sequence,
     timestamp, key and value, and the columns of the format's own; bytes that are not UTF-8 become {"base64": ...}.
+
+    Several places are those of one log, in the order in which they are preferred, for example the URL at its daemon and
+    the replica in the object store. While the first one cannot be reached, the next one is read.
     """
     options = CatOptions(**arguments)
     if options.ack is not None and options.consumer is None:
@@ -129,7 +138,7 @@ def cat(**arguments: Any) -> None:
         raise click.UsageError(f"--from {options.start_text} is not before --to {options.end_text}")
     write = _write_json if options.as_json else _write_values
     for_logs = (options.config_file, options.format_name, options.state_dir)
-    if options.follow and not any(value is not None for value in for_logs):
+    if len(options.places) == 1 and options.follow and not any(value is not None for value in for_logs):
         start = wait_for_start(options.place, start)
     with ExitStack() as stack:
         batches = _open_batches(stack, options, start, end)
@@ -139,6 +148,8 @@ def cat(**arguments: Any) -> None:
                 write(columns)
                 sys.stdout.flush()
             printed += len(columns)
+    if len(options.places) > 1:
+        return
     if not printed and not options.follow and options.format_name != GAZETTE and options.consumer is None:
         _explain_nothing(options, start)
 
@@ -149,6 +160,8 @@ def _open_batches(
     """The records that the options ask for. ``stack`` closes what this opens."""
     if options.consumer is not None:
         return _consumer_batches(stack, options, options.consumer, start)
+    if len(options.places) > 1:
+        return _several_batches(stack, options, start, end)
     if options.format_name == GAZETTE:
         _require_journal(options)
         return journal_batches(stack, options.place, options.config_file, start, end, follow=options.follow)
@@ -170,18 +183,44 @@ def _open_batches(
     return log_batches(stack, log, start, end, options.follow, options.isolation)
 
 
+def _several_batches(
+    stack: ExitStack, options: CatOptions, start: StartPoint, end: StartPoint | None
+) -> Iterator[Columns]:
+    """The records of a log from several places of it. Raises UsageError for an option that is for one place."""
+    _refuse(
+        "is for one place of a log, not for several",
+        ("--generation", options.name),
+        ("--isolation", options.isolation if options.isolation != DEFAULT_ISOLATION else None),
+        (f"--format {GAZETTE}", options.format_name if options.format_name == GAZETTE else None),
+    )
+    return _place_of(options).open_batches(stack, start, end, follow=options.follow)
+
+
+def _refuse(why: str, *given: tuple[str, object]) -> None:
+    """Raise UsageError for the first option that was given."""
+    for option, value in given:
+        if value is not None:
+            raise click.UsageError(f"{option} {why}")
+
+
+def _place_of(options: CatOptions) -> ConsumedPlace:
+    folder = next((place for place in options.places[1:] if not is_replica(place)), None)
+    if folder is not None:
+        raise click.UsageError(f"{folder}: is not a replica: of several places of a log, only the first is its folder")
+    first, *others = options.places
+    return ConsumedPlace(first, options.config_file, options.format_name, options.pattern, options.state_dir, others)
+
+
 def _consumer_batches(stack: ExitStack, options: CatOptions, name: str, start: StartPoint) -> Iterator[Columns]:
     """The records that a consumer gets next. Raises UsageError for an option that it does not have."""
-    for option, given in (
+    _refuse(
+        "is not for a consumer",
         ("--to", options.end_text),
         ("--generation", options.name),
         ("--isolation", options.isolation if options.isolation != DEFAULT_ISOLATION else None),
         (f"--format {GAZETTE}", options.format_name if options.format_name == GAZETTE else None),
-    ):
-        if given is not None:
-            raise click.UsageError(f"{option} is not for a consumer")
-    place = ConsumedPlace(options.place, options.config_file, options.format_name, options.pattern, options.state_dir)
-    consumer = place.open_consumer(name, start, follow=options.follow)
+    )
+    consumer = _place_of(options).open_consumer(name, start, follow=options.follow)
     return consumed_batches(stack, consumer, manual=options.ack == "manual", follow=options.follow)
 
 

@@ -97,7 +97,7 @@ class FakeSource:
 
 def combined(*sources: FakeSource, **options: object) -> CombinedReader:
     named = [source.source(f"source {number}") for number, source in enumerate(sources)]
-    return CombinedReader(named, FORMAT, **options)  # type: ignore[arg-type]
+    return CombinedReader(named, **options)  # type: ignore[arg-type]
 
 
 def sequences(reader: CombinedReader) -> list[int]:
@@ -170,6 +170,47 @@ def test_a_failure_that_lasts_is_raised() -> None:
         sequences(combined(FakeSource(0, 12, [fork]), FakeSource(0, 12)))
 
 
+def down(count: int) -> list[Exception]:
+    return [StoreError("get", "key", "it is down") for _ in range(count)]
+
+
+def sequences_of(columns: Columns | None) -> list[int]:
+    return [] if columns is None else columns.sequences.tolist()
+
+
+def test_while_the_first_source_is_away_the_next_one_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = FakeSource(0, 20), FakeSource(0, 11)
+    reader = combined(first, second)
+    assert sequences_of(reader.read()) == [0, 1, 2]
+    first.failures = down(2)
+    assert sequences_of(reader.read()) == [3, 4, 5], "the second one"
+    assert sequences(reader) == list(range(6, 20)), "the rest is at the first one again"
+    assert [record.message for record in caplog.records] == [
+        "source 0: cannot be read now: get key: it is down; the log's other places are read meanwhile"
+    ]
+
+
+def test_it_ends_where_the_readable_sources_end_if_the_first_one_stays_away() -> None:
+    first, second = FakeSource(0, 20, down(99)), FakeSource(0, 11)
+    assert sequences(combined(first, second, attempts=2)) == list(range(11))
+    with pytest.raises(StoreError, match="it is down"):
+        sequences(combined(FakeSource(0, 20, down(99)), FakeSource(0, 11, down(99)), attempts=2))
+
+
+def test_nothing_is_skipped_that_a_source_which_is_away_may_hold() -> None:
+    """The first source lacks records 0 to 8, and the second one, which has them, is away."""
+    reader = combined(FakeSource(9, 20), FakeSource(0, 12, down(3)), FakeSource(5, 12), start=0)
+    assert sequences(reader) == list(range(20))
+    with pytest.raises(StoreError, match="it is down"):
+        combined(FakeSource(9, 20), FakeSource(0, 12, down(99)), start=0, attempts=2).read()
+
+
+def test_a_refusal_of_a_source_is_raised_though_there_are_others() -> None:
+    refusal = StoreError("get", "key", "no permission", retryable=False)
+    with pytest.raises(StoreError, match="no permission"):
+        combined(FakeSource(0, 9, [refusal]), FakeSource(0, 9)).read()
+
+
 def test_a_source_that_does_not_exist_is_left_out() -> None:
     missing = SourceMissingError("folder", "no such folder")
     assert sequences(combined(FakeSource(0, 9, [missing]), FakeSource(0, 5))) == list(range(9)), "it may come back"
@@ -189,7 +230,7 @@ def test_no_record_that_any_source_holds_is_skipped_or_returned_twice(data: st.D
     reader = combined(folder, replica, on_gap=data.draw(st.sampled_from(["raise", "jump"])), start=0)
     read: list[int] = []
     for step in range(60):
-        kind = data.draw(st.sampled_from(["read", "read", "grow", "ship", "truncate", "prune", "fail"]))
+        kind = data.draw(st.sampled_from(["read", "read", "grow", "ship", "truncate", "prune", "fail", "fail first"]))
         if kind == "grow" and step < 30:
             folder.stop += data.draw(st.integers(1, 5))
         elif kind == "ship":
@@ -199,7 +240,9 @@ def test_no_record_that_any_source_holds_is_skipped_or_returned_twice(data: st.D
         elif kind == "prune":
             replica.first = data.draw(st.integers(replica.first, replica.stop))
         elif kind == "fail":
-            replica.failures = [StoreError("get", "key", "it is down")]
+            replica.failures = down(1)
+        elif kind == "fail first":
+            folder.failures = down(1)
         held = min(folder.first, replica.first if replica.first < replica.stop else folder.first)
         expected = read[-1] + 1 if read else 0
         columns = None
@@ -224,16 +267,16 @@ def test_a_truncated_folder_and_its_replica_are_one_log(tmp_path: Path) -> None:
     for name in list(log.files())[:2]:
         log.delete(name)
     sources = [folder_source(log.folder, FORMAT), replica_source(str(replica), {})]
-    with CombinedReader(sources, FORMAT) as reader:
+    with CombinedReader(sources) as reader:
         assert [record.value for record in reader] == [f"r{number}".ljust(10, ".").encode() for number in range(12)]
-    with CombinedReader(sources[1:], FORMAT, start=3, end=11) as reader:
+    with CombinedReader(sources[1:], start=3, end=11) as reader:
         assert [record.sequence for record in reader] == list(range(3, 11))
 
 
 @pytest.mark.slow
 def test_a_follower_wakes_when_the_folder_grows_and_ends_when_it_is_closed(tmp_path: Path) -> None:
     folder = str(tmp_path / "log")
-    reader = CombinedReader([folder_source(folder, FORMAT)], FORMAT, follow=True)
+    reader = CombinedReader([folder_source(folder, FORMAT)], follow=True)
     read: list[int] = []
     arrived = threading.Semaphore(0)
 
