@@ -28,6 +28,7 @@ from litelog.objects.consumer_position import ConsumerPosition, PositionObject, 
 from litelog.stores.object_store import ordered, read_bounded
 from litelog.stores.opening import naming_store, open_retrying
 from litelog.stores.registry import redact
+from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -135,6 +136,8 @@ class PositionInReplica:
                 revision = found.revision + 1
             else:
                 revision = held.revision + 1
+            if not isinstance(store, RetryingStore):
+                evidence = None  # the store decrypts: a checksum would tell of an encrypted record
             position = ConsumerPosition(revision, following, now, evidence, secrets.token_hex(8))
             if not self._put(store, PositionObject(self.name, position, place=place_of(store.url))):
                 raise self._moved(store)

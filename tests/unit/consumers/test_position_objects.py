@@ -17,6 +17,7 @@ from tests.builders.stores import AnswerLosingStore, CarelessStore, CountingStor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from litelog.stores.object_store import ObjectStore
 
@@ -206,3 +207,13 @@ def test_errors_name_the_replica() -> None:
     dead = DeadStore(MemoryStore("dead"))
     with pytest.raises(StoreError, match="memory://dead: list consumers/billing/: access denied"):
         through(dead).of(NAME).read()
+
+
+def test_a_position_tells_nothing_of_an_encrypted_record(tmp_path: Path) -> None:
+    pytest.importorskip("pyrage")
+    from tests.builders.encrypted import make_identity, write_identity
+
+    identity = write_identity(tmp_path / "key.txt", make_identity()[0])
+    kept = PositionObjects(str(tmp_path / "replica"), {"identity-file": identity}).of(NAME)
+    assert kept.move(None, 5, EVIDENCE, 1) == kept.read()
+    assert kept.move(kept.read(), 6, EVIDENCE, 1).evidence is None
