@@ -63,7 +63,7 @@ class RecordSource:
 
 
 @dataclass(slots=True)
-class _Absence:
+class _Outage:
     """A source that cannot be read now."""
 
     error: StoreError
@@ -165,7 +165,7 @@ class CombinedReader(RecordStream):
         self._current: RecordStream | None = None
         self._closed = threading.Event()
         self._retries = ReadRetries(self._closed, attempts)
-        self._absences: dict[int, _Absence] = {}
+        self._outages: dict[int, _Outage] = {}
         """By the number of the source."""
         self._has_ended = False
         """Whether the last search found the end of a source, while others were away."""
@@ -271,26 +271,26 @@ class CombinedReader(RecordStream):
 
     def _open_present(self, number: int, source: RecordSource, limit: int | None, *, waits: bool) -> Columns | None:
         """As ``_open``. A source that is away is asked again only from time to time."""
-        absence = self._absences.get(number)
-        if absence is not None and self._clock.monotonic() < absence.until:
-            raise absence.error
+        outage = self._outages.get(number)
+        if outage is not None and self._clock.monotonic() < outage.until:
+            raise outage.error
         self._has_asked = True
         try:
             columns = self._open(source, limit, waits=waits)
         except StoreError as error:
             if error.retryable and len(self._sources) > 1:
-                self._note_absence(number, error)
+                self._note_outage(number, error)
             raise
-        if absence is not None:
-            del self._absences[number]
+        if outage is not None:
+            del self._outages[number]
             _logger.info("%s: can be read again", source.name, extra=fields("source-back", replica=source.name))
         return columns
 
-    def _note_absence(self, number: int, error: StoreError) -> None:
-        absence = self._absences.setdefault(number, _Absence(error))
-        absence.error, absence.failures = error, absence.failures + 1
-        absence.until = self._clock.monotonic() + back_off(absence.failures)
-        if absence.failures == 1:
+    def _note_outage(self, number: int, error: StoreError) -> None:
+        outage = self._outages.setdefault(number, _Outage(error))
+        outage.error, outage.failures = error, outage.failures + 1
+        outage.until = self._clock.monotonic() + back_off(outage.failures)
+        if outage.failures == 1:
             message = "%s: cannot be read now: %s; the log's other places are read meanwhile"
             name = self._sources[number].name
             _logger.warning(message, name, error, extra=fields("source-away", replica=name))
@@ -338,8 +338,8 @@ class CombinedReader(RecordStream):
             if self._has_ended and not self._follow and may_pass(error):
                 return False
             raise error
-        if self._absences:
-            due = min(absence.until for absence in self._absences.values()) - self._clock.monotonic()
+        if self._outages:
+            due = min(outage.until for outage in self._outages.values()) - self._clock.monotonic()
             self._closed.wait(max(0.0, min(due, POLL_SECONDS) if self._has_ended else due))
         else:
             self._retries.wait()
