@@ -74,7 +74,14 @@ def _report(source: str, found: _Found) -> StatusReport:
         log.model_copy(
             update={
                 "replicas": [
-                    each.model_copy(update={"lag_bytes": None, "lag_seconds": None, **more[log.log, each.replica]})
+                    each.model_copy(
+                        update={
+                            "lag_bytes": None,
+                            "lag_records": None,
+                            "lag_seconds": None,
+                            **more[log.log, each.replica],
+                        }
+                    )
                     for each in log.replicas
                 ]
             }

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from litelog.objects.layout import Fencing
-from litelog.units import format_duration, format_size
+from litelog.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,8 @@ def _format_lag(replica: ReplicaReport) -> str:
         return "lag not known"
     age = format_duration(replica.lag_seconds) if replica.lag_seconds else ""
     size = format_size(replica.lag_bytes) if replica.lag_bytes else ""
-    return f"lag {' and '.join(filter(None, (age, size))) or 'none'}"
+    records = f" ({format_count(replica.lag_records, 'record')})" if size and replica.lag_records else ""
+    return f"lag {' and '.join(filter(None, (age, size))) or 'none'}{records}"
 
 
 def _format_time(moment: str) -> str:

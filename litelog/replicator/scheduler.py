@@ -187,7 +187,7 @@ class SyncScheduler(TaskDuty):
                 if task in dirty or task.wake_pending or (self._is_final(task) and not last):
                     self._submit(task, replica)
                     continue
-                task.last_clean_at = looked
+                task.note_clean(looked)
                 if last or task.leaving:
                     self._end(task, Phase.DONE)
                 else:
@@ -203,7 +203,7 @@ class SyncScheduler(TaskDuty):
             left = settled = True  # the sync raises it again, and handles it
         with self._run_state.changed:
             if settled and not left:
-                task.last_clean_at = looked
+                task.note_clean(looked)
             if self._is_final(task) or not (settled or left):
                 self._submit(task, replica)
             elif task.leaving:
@@ -245,7 +245,7 @@ class SyncScheduler(TaskDuty):
         with self._run_state.changed:
             waiting = replica.waiting
             if not (cut or waiting):
-                task.last_clean_at = started
+                task.note_clean(started)
             if waiting and replica.sealing and not self._is_abandoned(task):
                 task.phase = Phase.SEALING  # earlier failures stay: the next sync shows whether they are over
                 if task.leaving:

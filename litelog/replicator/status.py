@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from litelog.errors import SourceMissingError
 from litelog.replicator.task import Phase
 
+MOST_BYTES_COUNTED = 64 << 20
+"""How many bytes of all logs are read at most in a second to count the records that replicas lack."""
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -54,6 +57,8 @@ class ReplicaStatus:
     """Why the last verification failed."""
     lag_bytes: int = 0
     """Bytes of the log, in whole commits or not, that its folder held when last examined, but not the replica."""
+    lag_records: int | None = 0
+    """How many sequences of whole commits lie in these bytes; None if that is not known."""
     lag_seconds: float = 0.0
     """How long ago the oldest of these bytes was first seen; 0 if there are none (``shipping.lag``)."""
     synced: bool = False
@@ -100,7 +105,7 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
     replica = task.replica
     archive = replica.archive.status if replica is not None and replica.archive is not None else None
     verified = task.scrub.last if task.scrub is not None else None
-    lag = task.lag.read(now, task.last_clean_at) if task.lag is not None else None
+    lag = task.lag.read(now, task.caught_up_at) if task.lag is not None else None
     return ReplicaStatus(
         log=task.log,
         replica=task.url,
@@ -120,6 +125,7 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
         lost=(replica.lost or None) if replica is not None else None,
         verify_error=verified.error if verified is not None else None,
         lag_bytes=lag.bytes if lag is not None else 0,
+        lag_records=task.lag.records if task.lag is not None and lag is not None and lag.bytes else 0,
         lag_seconds=lag.seconds if lag is not None else 0.0,
         synced=task.is_synced,
         queued=replica.queued if replica is not None else 0,
@@ -140,10 +146,10 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
 def measure(tasks: Sequence[ReplicaTask], clock: Clock) -> None:
     """Examine the folders of the tasks' logs, take samples of their lag, and read which warnings were dismissed. To be
     called about once a second. It may hang if a file system hangs, so it belongs in a thread of its own."""
-    now = clock.monotonic()
+    now, left = clock.monotonic(), MOST_BYTES_COUNTED
     for task in tasks:
         meter, busy = task.lag, task.phase is not Phase.IDLE
         if meter is not None and (busy or now >= meter.due):
-            meter.measure_if_due(now, task.last_clean_at, busy=busy)
+            left -= meter.measure_if_due(now, task.caught_up_at, busy=busy, most_bytes=max(0, left))
         if task.replica is not None:
             task.replica.divergence.look()

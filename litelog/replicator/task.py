@@ -92,7 +92,9 @@ class ReplicaTask:
     """Whether an event came while a thread worked on it."""
     last_clean_at: float = -math.inf
     """When the last poll or sync began that found nothing left to ship, in monotonic seconds: everything that the log
-    held then is acknowledged."""
+    held then is acknowledged, except for records that a watermark withholds."""
+    caught_up_at: float = -math.inf
+    """The same, without such records: when all that the log held was acknowledged."""
     leaving: bool = False
     """Whether it is to be closed, or opened again, when its work has ended."""
     final: bool = False
@@ -119,6 +121,12 @@ class ReplicaTask:
         """Return the fields of a log line about this pair."""
         position = self.replica.position if self.replica is not None else None
         return fields(event, log=self.log, replica=self.url, position=position, consecutive_failures=failures)
+
+    def note_clean(self, looked: float) -> None:
+        """Record that a poll or sync that began at ``looked`` found nothing left to ship."""
+        self.last_clean_at = looked
+        if self.replica is None or self.replica.withheld_by is None:
+            self.caught_up_at = looked
 
     @property
     def failures(self) -> int:

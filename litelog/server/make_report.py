@@ -159,6 +159,7 @@ def make_replica(status: ReplicaStatus, condition: ReplicaCondition = ReplicaCon
         next=status.sequence,
         lag_seconds=None if status.meter is None else round(status.lag_seconds, 3),
         lag_bytes=None if status.meter is None else status.lag_bytes,
+        lag_records=None if status.meter is None else status.lag_records,
         synced=status.synced,
         queued_segments=status.queued,
         unsealed_segments=status.unsealed,

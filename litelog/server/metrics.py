@@ -83,6 +83,11 @@ OF_REPLICA = (
         lambda status: None if status.meter is None else status.lag_bytes,
     ),
     _gauge(
+        "litelog_replica_lag_records",
+        "Sequences of whole commits that the log's folder holds and the replica lacks, if they are counted.",
+        lambda status: None if status.meter is None else status.lag_records,
+    ),
+    _gauge(
         "litelog_replica_position_epoch",
         "The epoch of the current generation: it grows with each new one.",
         lambda status: None if (at := status.position) is None else epoch_of(at.generation),

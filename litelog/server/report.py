@@ -126,6 +126,11 @@ class ReplicaReport(_Part):
     lag_bytes: int | None = Field(
         default=None, description="Bytes in the log's folder after the position, including an incomplete commit."
     )
+    lag_records: int | None = Field(
+        default=None,
+        description="How many sequences of whole commits are in these bytes; null if that is not known: too many bytes "
+        "follow, or the format's sequences count bytes.",
+    )
     synced: bool = Field(
         default=False, description="Whether it has held everything in the log at some time since the daemon started."
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litelog.errors import LitelogError
 from litelog.log.source import SegmentFolder
+from litelog.shipping.record_lag import MOST_BYTES, PendingRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,7 +104,7 @@ class SourceEnd:
         self._listed: list[str] = []
         self._sizes: dict[str, int] = {}
         self._signature: tuple[object, ...] = ()
-        self._clock = clock
+        self.clock = clock
         self._looked_at = -math.inf
         self.changing = False
         """Whether the last look found a change, or failed."""
@@ -132,7 +133,7 @@ class SourceEnd:
         self._listed, self._signature = names, signature
         orders = [order for name in names if (order := self.format.segment_order(name)) is not None]
         sizes = [self._sizes[name] for name in names]
-        self.view = SourceView(orders, sizes, self.view.version + 1, self._clock.monotonic())
+        self.view = SourceView(orders, sizes, self.view.version + 1, self.clock.monotonic())
         return True
 
     def _read_sizes(self, names: list[str]) -> tuple[object, ...]:
@@ -204,6 +205,9 @@ class LagMeter:
         """``place`` returns the position up to which the log is acknowledged; None before the first sync."""
         self.source = source
         self.history = LagHistory()
+        self.records: int | None = 0
+        """How many sequences the replica lacked at the last look; None if that is not known."""
+        self._pending: PendingRecords | None = None
         self._place = place
         self._marks: deque[_Mark] = deque()
         self._spacing = 0.0
@@ -214,15 +218,32 @@ class LagMeter:
         are skipped nearly always."""
         self._lock = threading.Lock()
 
-    def measure_if_due(self, now: float, caught_up: float, *, busy: bool) -> None:
-        """Look at the source and take a sample, unless the last one was a moment ago."""
+    def measure_if_due(self, now: float, caught_up: float, *, busy: bool, most_bytes: int = MOST_BYTES) -> int:
+        """Look at the source and take a sample, unless the last one was a moment ago.
+
+        Returns:
+            How many bytes it read to count records, about ``most_bytes`` at most.
+        """
         if now < self.due and not busy:
-            return
+            return 0
         self.source.look_if_due(now, busy=busy)
         lag = self.read(now, caught_up)
         self.history.add_if_due(now, lag)
+        read = self._count(most_bytes) if lag.bytes else 0
         idle = not (busy or lag.bytes or self.source.changing)
         self.due = now + (IDLE_LOOK_SECONDS if idle else LOOK_SECONDS) - LOOK_SECONDS / 2
+        return read
+
+    def _count(self, most_bytes: int) -> int:
+        """Count the records that the replica lacks, and return how many bytes that read."""
+        place, source = self._place(), self.source
+        if place is None:
+            self.records = None
+            return 0
+        if self._pending is None:
+            self._pending = PendingRecords(source.folder, source.format, source.clock)
+        self.records = self._pending.count(place, min(most_bytes, MOST_BYTES))
+        return self._pending.read_bytes
 
     def read(self, now: float, caught_up: float) -> Lag:
         """Return the lag at the last look at the source. ``caught_up``: when a look began that found nothing to ship.

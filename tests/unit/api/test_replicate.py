@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import litelog
+from tests.builders.recorded_logs import unpack
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,3 +143,22 @@ def test_it_serves_its_status_where_a_configuration_says_so(orders: Path, tmp_pa
     with litelog.replicate(litelog.load_config(text)):
         assert (tmp_path / "socket").is_socket()
     assert not (tmp_path / "socket").exists()
+
+
+@pytest.mark.slow
+def test_what_a_watermark_withholds_is_lag(tmp_path: Path) -> None:
+    """A broker's high watermark: 17 of 40 records may still be taken back."""
+    partition = unpack("kafka", "rolled", tmp_path)
+    topic, _, number = partition.name.rpartition("-")
+    checkpoint = tmp_path / "replication-offset-checkpoint"
+    checkpoint.write_text(f"0\n1\n{topic} {number} 23\n")
+    with litelog.replicate(
+        partition, f"file://{tmp_path}/backup", log_format="kafka", state_dir=tmp_path / "state", sync_interval=0.05
+    ) as replication:
+        wait_until(lambda: [status.lag_records for status in replication.status] == [17])
+        (status,) = replication.status
+        assert (status.sequence, status.lag_bytes > 0, status.lag_seconds > 0) == (23, True, True)
+        checkpoint.write_text(f"0\n1\n{topic} {number} 40\n")
+        wait_until(lambda: replication.status[0].lag_bytes == 0)
+        (status,) = replication.status
+        assert (status.sequence, status.lag_records, status.lag_seconds) == (40, 0, 0.0)
