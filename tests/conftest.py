@@ -65,6 +65,7 @@ MARKED = {
     "tests/faults/test_restore_sync_order.py": "crash",
     "tests/faults/test_s3_two_daemons.py": "process",
     "tests/faults/test_ship_crash.py": "crash",
+    "tests/faults/test_sink_crash.py": "crash",
     "tests/faults/test_soak.py": "process",
     "tests/conformance/test_fsspec.py": "slow",
     "tests/conformance/test_looking.py": "slow",

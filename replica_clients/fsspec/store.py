@@ -13,6 +13,7 @@ A key in a URL is refused, since it would appear in process lists and logs.
 from __future__ import annotations
 
 import errno
+import os
 import re
 import threading
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ from replica_clients.fsspec.connections import (
 from replica_clients.fsspec.creation import TEMPORARY, Creation, choose_creation
 from replica_clients.fsspec.kinds import defaults_of, end_retries, find_kind
 from replica_clients.log_levels import silence_secrets
+from replica_clients.plain_http import is_reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 
     from litelog.stores.object_store import Root
 
+
+CA_BUNDLES = "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"
+"""Environment variables by which an SDK trusts further authorities."""
 
 MIN_SECRET_CHARACTERS = 6
 """Shorter options are not taken as secrets: masks for them would garble messages."""
@@ -201,6 +206,18 @@ class FsspecStore:
                 except OSError as error:
                     if not _is_missing(error) and self._is_file(key):  # a folder is not an object, and stays
                         raise
+
+    def sign(self, key: str, seconds: int) -> str | None:
+        """As Signing requires. Also None if the file system has no signed URLs, or its credentials cannot sign: each
+        raises an error of its own then."""
+        require_key(key)
+        try:
+            url = str(self._file_system().sign(self._path(key), expiration=seconds))
+        except (StoreError, MemoryError):
+            raise
+        except Exception:  # noqa: BLE001  each SDK has its own errors
+            return None
+        return url if is_reached(url, trusts=any(map(os.environ.get, CA_BUNDLES))) else None
 
     def close(self) -> None:
         self._connections.close()

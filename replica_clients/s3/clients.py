@@ -23,11 +23,11 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.loaders import JSONFileLoader
 from botocore.session import Session
-from botocore.utils import get_environ_proxies
 
 from litelog.errors import ConfigError
 from litelog.events import fields
 from replica_clients.log_levels import silence_secrets
+from replica_clients.plain_http import is_reached
 from replica_clients.s3.errors import STALE_CREDENTIALS, NotS3Error, S3Failures, error_code
 
 if TYPE_CHECKING:
@@ -302,8 +302,8 @@ class S3Connection:
         """
         settings, client = self.settings, self._shared.client
         endpoint = client.meta.endpoint_url
-        trusts = settings.ca_bundle or any(map(os.environ.get, CA_BUNDLES))
-        if settings.headers or (trusts and endpoint.startswith("https:")) or get_environ_proxies(endpoint):
+        trusts = bool(settings.ca_bundle) or any(map(os.environ.get, CA_BUNDLES))
+        if settings.headers or not is_reached(endpoint, trusts=trusts):
             return None
         asked = {"Bucket": settings.bucket, "Key": key}
         try:

@@ -182,22 +182,27 @@ def test_tasks_total_the_records_of_each_key(spark: Any, url: str) -> None:
     assert ", by key" not in _plan(java.groupBy("key").agg({"value": "max"}))
 
 
-def test_a_task_with_many_keys_returns_some_of_them_several_times(spark: Any, tmp_path: Path) -> None:
-    """It empties its table of keys when the table is large."""
+@pytest.mark.parametrize("together", [1, 2], ids=["different", "in pairs"])
+def test_a_task_with_many_keys_returns_some_of_them_several_times(spark: Any, tmp_path: Path, together: int) -> None:
+    """If most keys are different, it returns each record. Otherwise it empties its table of keys when the table is
+    full."""
     require_columnar(spark)
     log, keys = make_log(tmp_path / "log"), [number.to_bytes(3, "big") for number in range(70_000)]
     with LogWriter(log.folder, segment_bytes=1 << 20) as writer:
         for _ in range(2):
             for start in range(0, len(keys), 10_000):
-                writer.append([b""] * 10_000, keys=keys[start : start + 10_000], timestamps=START)
+                some = [key for key in keys[start : start + 10_000] for _ in range(together)]
+                writer.append([b""] * len(some), keys=some, timestamps=START)
         daemon = Daemon(log, FileStore(str(tmp_path / "replica")), str(tmp_path / "state"), backlog_sealer=True)
         while daemon.sync():
             pass
         daemon.close()
     frame = spark.read.format("litelog").option("numPartitions", 1).load(str(tmp_path / "replica"))
-    held = frame.groupBy("key").count()
+    held = frame.groupBy("key").agg({"*": "count", "sequence": "max", "timestamp": "min"})
     assert ", by key" in _plan(held)
-    assert [tuple(row) for row in held.groupBy("count").count().collect()] == [(2, len(keys))]
+    found = held.groupBy("count(1)", "min(timestamp)").count().drop("min(timestamp)").collect()
+    assert [tuple(row) for row in found] == [(2 * together, len(keys))]
+    assert held.selectExpr("max(`max(sequence)`)").collect()[0][0] == 2 * together * len(keys) - 1
 
 
 def test_both_engines_give_the_same_result_after_damage(spark: Any, url: str, tmp_path: Path) -> None:

@@ -93,9 +93,12 @@ def test_a_stream_that_cannot_be_a_log_says_why(spark: Any, tmp_path: Path) -> N
 @killed("sink")
 @pytest.mark.timeout(3600)
 def test_killed_drivers_leave_every_record_once(spark: Any, tmp_path: Path) -> None:
-    """kill -9 of the driver with all of its processes, at any moment of a stream into a log: at night fifty times."""
+    """kill -9 of the driver with all of its processes, at any moment of a stream into a log: at night five times.
+
+    ``tests/faults/test_sink_crash.py`` does it more often, without a JVM.
+    """
     url, source, checkpoint = (str(tmp_path / name) for name in ("replica", "source", "checkpoint"))
-    kills, chance, records = times(1, at_night=50), Random(f"{SEED} killed sinks"), 0
+    kills, chance, records = times(1, at_night=5), Random(f"{SEED} killed sinks"), 0
     for number in range(kills):
         add_files(spark, tmp_path / "source", records, 200, 20)
         records += 200

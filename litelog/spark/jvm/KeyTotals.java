@@ -7,6 +7,7 @@ import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
 import java.util.Arrays;
 import java.util.List;
+import java.util.stream.Stream;
 import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
 import org.apache.spark.sql.connector.expressions.aggregate.Count;
 import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
@@ -14,6 +15,7 @@ import org.apache.spark.sql.connector.expressions.aggregate.Max;
 import org.apache.spark.sql.connector.expressions.aggregate.Min;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -22,11 +24,14 @@ import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * Adds up the records of a task by their keys. Spark adds up the rows of all tasks, so a key may have several rows: the
- * table is emptied when it is large.
+ * Totals the records of a task by key, in a hash table. Spark totals the rows of all tasks, so a key may have several
+ * rows: a full table becomes rows, and is emptied. If most keys turn out to be different, a table saves nothing: from
+ * then on each record becomes a row.
  */
 final class KeyTotals implements PartitionReader<ColumnarBatch> {
   private static final int MOST_KEYS = 1 << 16;
+  /** After so many records of a table it is known whether most keys are different: seven of eight. */
+  private static final int SAMPLE = 1 << 14;
   private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
 
   enum Function {
@@ -71,13 +76,14 @@ final class KeyTotals implements PartitionReader<ColumnarBatch> {
   /** {@code read}: the key, and columns that the totals are about. {@code schema}: the key and its totals. */
   record Query(StructType read, StructType schema, List<Total> totals) implements Serializable {}
 
-  /** A key, null included, and its totals. {@code next}: another key of the same slot. */
+  /** A key, which may be null, and its totals. {@code next}: another key in the same slot. */
   private record Group(long hash, byte[] key, long[] held, Group next) {}
 
   private final PartitionReader<ColumnarBatch> records;
   private final Query query;
   private final Group[] slots = new Group[MOST_KEYS];
   private int count;
+  private boolean isOneByOne;
 
   /** {@code records}: their first column is the key. */
   KeyTotals(PartitionReader<ColumnarBatch> records, Query query) {
@@ -87,22 +93,23 @@ final class KeyTotals implements PartitionReader<ColumnarBatch> {
 
   @Override
   public boolean next() throws IOException {
+    if (isOneByOne) {
+      count = 0;
+      return records.next();
+    }
     Arrays.fill(slots, null);
     count = 0;
-    while (count < MOST_KEYS && records.next()) {
+    for (long read = 0; count < MOST_KEYS && !isOneByOne && records.next(); ) {
+      read += records.get().numRows();
       add(records.get());
+      isOneByOne = read >= SAMPLE && count > read / 8 * 7;
     }
     return count > 0;
   }
 
   private void add(ColumnarBatch batch) {
-    ColumnVector keys = batch.column(0);
-    int size = query.totals.size();
-    ColumnVector[] columns = new ColumnVector[size];
-    for (int number = 0; number < size; number++) {
-      Total total = query.totals.get(number);
-      columns[number] = total.isCount() ? null : batch.column(query.read.fieldIndex(total.column));
-    }
+    ColumnVector[] columns = rows(batch);
+    ColumnVector keys = columns[0];
     for (int row = 0; row < batch.numRows(); row++) {
       long[] held;
       if (keys instanceof RecordColumns.Bytes inPlace) {
@@ -111,14 +118,23 @@ final class KeyTotals implements PartitionReader<ColumnarBatch> {
         byte[] key = keys.isNullAt(row) ? null : keys.getBinary(row);
         held = find(key, 0, key == null ? -1 : key.length);
       }
-      for (int number = 0; number < size; number++) {
+      for (int number = 0; number < held.length; number++) {
         held[number] = switch (query.totals.get(number).function) {
           case COUNT -> held[number] + 1;
-          case LEAST -> Math.min(held[number], columns[number].getLong(row));
-          case MOST -> Math.max(held[number], columns[number].getLong(row));
+          case LEAST -> Math.min(held[number], columns[number + 1].getLong(row));
+          case MOST -> Math.max(held[number], columns[number + 1].getLong(row));
         };
       }
     }
+  }
+
+  /** The key of each record, and its totals if there were no other records. */
+  private ColumnVector[] rows(ColumnarBatch batch) {
+    ConstantColumnVector one = new ConstantColumnVector(batch.numRows(), DataTypes.LongType);
+    one.setLong(1);
+    Stream<ColumnVector> columns = query.totals.stream()
+        .map(total -> total.isCount() ? one : batch.column(query.read.fieldIndex(total.column)));
+    return Stream.concat(Stream.of(batch.column(0)), columns).toArray(ColumnVector[]::new);
   }
 
   /** The totals of a key. {@code length}: below 0 for null. */
@@ -153,6 +169,9 @@ final class KeyTotals implements PartitionReader<ColumnarBatch> {
 
   @Override
   public ColumnarBatch get() {
+    if (count == 0) {
+      return new ColumnarBatch(rows(records.get()), records.get().numRows());
+    }
     OnHeapColumnVector[] columns = OnHeapColumnVector.allocateColumns(count, query.schema);
     for (Group slot : slots) {
       for (Group group = slot; group != null; group = group.next) {

@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.io.Serializable;
 import java.net.URI;
+import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
 import java.util.Collections;
 import java.util.Deque;
@@ -53,7 +54,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   }
 
   /** A group of runs that was requested ahead. */
-  private record Fetched(SealedObject.Group group, Future<byte[]> body) {}
+  private record Fetched(SealedObject.Group group, Future<ByteBuffer> body) {}
 
   private final Factory query;
   private final Iterator<ReadPlan.Part> parts;
@@ -72,7 +73,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   private Iterator<SealedObject.Group> groups = Collections.emptyIterator();
   private final Deque<Fetched> ahead = new ArrayDeque<>();
   private int window = 1;
-  private byte[] body;
+  private ByteBuffer body;
   private Iterator<SealedObject.Run> runs = Collections.emptyIterator();
   private PythonWorker worker;
   private ColumnarBatch batch;
@@ -90,8 +91,19 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     nextPart = parts.hasNext() ? parts.next() : null;
     if (nextPart != null && nextPart.isSealed()) {
       ReadPlan.Part opening = nextPart;
-      nextObject = threads.submit(() -> SealedObject.open(opening, query.bounds, query.python));
+      nextObject = threads.submit(() -> open(opening));
     }
+  }
+
+  /** Opens a sealed segment, and reads its first group, unless the query may end before it. */
+  private SealedObject open(ReadPlan.Part opening) throws IOException {
+    SealedObject found = SealedObject.open(opening, query.bounds, query.python);
+    if (query.limit == Long.MAX_VALUE && !found.groups().isEmpty()) {
+      SealedObject.Group first = found.groups().get(0);
+      ByteBuffer read = fetch(found.url(), first);
+      found.groups().set(0, new SealedObject.Group(first.at(), first.size(), read, first.runs()));
+    }
+    return found;
   }
 
   @Override
@@ -144,6 +156,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
       ahead.add(new Fetched(group, threads.submit(() -> fetch(url, group))));
     }
     window = Math.min(2 * window, MOST_AHEAD);
+    release();
     Fetched fetched = ahead.remove();
     runs = fetched.group.runs().iterator();
     try {
@@ -151,15 +164,22 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     } catch (InterruptedIOException error) {
       throw error;
     } catch (IOException error) {
-      body = null; // Python reads each of its runs
+      LOG.debug("a request failed", error); // Python reads each of its runs
     }
   }
 
-  private byte[] fetch(URI url, SealedObject.Group group) throws IOException {
+  private void release() {
+    if (body != null) {
+      ObjectBytes.release(body);
+      body = null;
+    }
+  }
+
+  private ByteBuffer fetch(URI url, SealedObject.Group group) throws IOException {
     if (group.body() != null) {
       return group.body();
     }
-    byte[] found = ObjectBytes.read(url, group.at(), group.size());
+    ByteBuffer found = ObjectBytes.read(url, group.at(), group.size());
     metrics.add("bytes", group.size());
     metrics.add("requests", 1);
     return found;
@@ -222,6 +242,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   @Override
   public void close() throws IOException {
     threads.shutdownNow();
+    release();
     if (worker != null) {
       stopWorker();
     }

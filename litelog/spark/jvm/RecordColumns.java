@@ -58,7 +58,7 @@ final class RecordColumns {
   }
 
   /** The wanted records of a run. A later call overwrites them. Throws IOException if they contradict the footer. */
-  ColumnarBatch load(byte[] body, SealedObject.Run run) throws IOException {
+  ColumnarBatch load(ByteBuffer body, SealedObject.Run run) throws IOException {
     data = SealedObject.decode(body, run, data);
     needsTimes = hasTimes || !run.whole() && (bounds.since != Long.MIN_VALUE || bounds.until != Long.MAX_VALUE);
     grow(run.records());
@@ -124,8 +124,8 @@ final class RecordColumns {
     for (int number = count; number < count + many; number++) {
       starts[number] = (int) place;
       place += Math.max(0, lengths[number]);
-      require(place <= stop, "length of a key or value");
     }
+    require(place <= stop, "length of a key or value");
     return (int) place;
   }
 

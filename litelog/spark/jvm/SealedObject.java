@@ -24,7 +24,7 @@ record SealedObject(URI url, List<Group> groups, Map<String, Long> metrics) {
   private static final int AFTER_BLOCK = 8;
 
   /** Adjacent runs that one request reads, from {@code at} on. {@code body}: null if Python has not read them. */
-  record Group(long at, int size, byte[] body, List<Run> runs) {}
+  record Group(long at, int size, ByteBuffer body, List<Run> runs) {}
 
   /**
    * Frames that are decoded together. {@code at}: where they begin in the group. {@code offset}: where their content
@@ -44,43 +44,46 @@ record SealedObject(URI url, List<Group> groups, Map<String, Long> metrics) {
   }
 
   /** Decodes a run from the bytes of its group, and checks it against the footer. Returns bytes of the log segment. */
-  static byte[] decode(byte[] body, Run run, byte[] reused) throws IOException {
-    byte[] data = reused.length >= run.length ? reused : new byte[run.length];
+  static byte[] decode(ByteBuffer body, Run run, byte[] reused) throws IOException {
+    ByteBuffer data = ByteBuffer.wrap(reused.length >= run.length ? reused : new byte[run.length]);
     int at = run.at;
     int filled = 0;
     for (Frame frame : run.frames) {
-      require(crc(body, at, frame.size) == frame.stored, "CRC-32C of a frame's bytes");
-      decompress(body, at, frame, data, filled);
-      require(crc(data, filled, frame.length) == frame.crc, "CRC-32C of a frame");
+      ByteBuffer stored = body.slice(at, frame.size).order(ByteOrder.LITTLE_ENDIAN);
+      require(crc(stored.duplicate()) == frame.stored, "CRC-32C of a frame's bytes");
+      decompress(stored, frame, data, filled);
+      require(crc(data.slice(filled, frame.length)) == frame.crc, "CRC-32C of a frame");
       at += frame.size;
       filled += frame.length;
     }
-    return data;
+    return data.array();
   }
 
   /** Decompresses a frame of zstd, or of LZ4 with one block, as litelog writes them. Python reads others. */
-  private static void decompress(byte[] body, int at, Frame frame, byte[] data, int filled) throws IOException {
-    ByteBuffer view = ByteBuffer.wrap(body, at, frame.size).slice().order(ByteOrder.LITTLE_ENDIAN);
-    require(Integer.toUnsignedLong(view.getInt(frame.size - 4)) == frame.checksum, "content checksum of a frame");
-    if (view.getInt(0) != LZ4_MAGIC) {
-      require(Zstd.decompressByteArray(data, filled, frame.length, body, at, frame.size) == frame.length, "zstd frame");
+  private static void decompress(ByteBuffer stored, Frame frame, ByteBuffer data, int filled) throws IOException {
+    require(Integer.toUnsignedLong(stored.getInt(frame.size - 4)) == frame.checksum, "content checksum of a frame");
+    if (stored.getInt(0) != LZ4_MAGIC) {
+      byte[] copy = new byte[frame.size];
+      stored.get(0, copy);
+      long length = Zstd.decompressByteArray(data.array(), filled, frame.length, copy, 0, frame.size);
+      require(length == frame.length, "zstd frame");
       return;
     }
-    require(view.get(4) == LZ4_FLAGS && view.getLong(6) == frame.length, "LZ4 frame");
-    int word = view.getInt(BEFORE_BLOCK - 4);
+    require(stored.get(4) == LZ4_FLAGS && stored.getLong(6) == frame.length, "LZ4 frame");
+    int word = stored.getInt(BEFORE_BLOCK - 4);
     int size = frame.size - BEFORE_BLOCK - AFTER_BLOCK;
-    require((word & Integer.MAX_VALUE) == size && view.getInt(frame.size - AFTER_BLOCK) == 0, "block of an LZ4 frame");
+    require((word & Integer.MAX_VALUE) == size && stored.getInt(frame.size - AFTER_BLOCK) == 0, "block of an LZ4 frame");
     if (word >= 0) {
-      size = LZ4.decompress(body, at + BEFORE_BLOCK, size, data, filled, frame.length);
+      size = LZ4.decompress(stored, BEFORE_BLOCK, size, data, filled, frame.length);
     } else if (size == frame.length) {
-      System.arraycopy(body, at + BEFORE_BLOCK, data, filled, size);
+      data.put(filled, stored, BEFORE_BLOCK, size);
     }
     require(size == frame.length, "content of an LZ4 frame");
   }
 
-  private static long crc(byte[] bytes, int at, int length) {
+  private static long crc(ByteBuffer bytes) {
     CRC32C crc = new CRC32C();
-    crc.update(bytes, at, length);
+    crc.update(bytes);
     return crc.getValue();
   }
 
