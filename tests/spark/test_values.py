@@ -9,6 +9,9 @@ import pytest
 
 from litelog.errors import ConfigError
 from litelog.spark import decode, latest_by_key, write
+from tests.builders.installed import needs
+from tests.builders.protobuf_messages import ORDER as SHOP
+from tests.builders.protobuf_messages import descriptor_set, encode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +36,8 @@ def load(spark: Any, url: str) -> Any:
     return spark.read.format("litelog").load(url)
 
 
-def of_values(spark: Any, *values: bytes) -> Any:
-    return spark.createDataFrame([(bytearray(value),) for value in values], "value BINARY")
+def of_values(spark: Any, *values: bytes | None) -> Any:
+    return spark.createDataFrame([(None if value is None else bytearray(value),) for value in values], "value BINARY")
 
 
 @pytest.mark.parametrize(
@@ -78,10 +81,35 @@ def test_avro_is_decoded_with_its_schema(spark: Any) -> None:
     assert decode(broken, "avro", schema=AVRO, mode="PERMISSIVE").first().value.name is None
 
 
+@needs("google.protobuf")
+def test_protobuf_is_decoded_without_the_jar(spark: Any, tmp_path: Path) -> None:
+    """A descriptor that a program has, or a file; the name of the message with its package, or without it."""
+    shop = descriptor_set(SHOP)
+    (tmp_path / "shop.desc").write_bytes(shop)
+    order = encode(shop, "shop.Order", id=7, name="x", state=1, tags=["a", "b"])
+    frame = of_values(spark, order, b"", None)
+    wanted = [(7, "x", "PAID", ["a", "b"]), (None, None, None, []), None]
+    for message, descriptor in (("shop.Order", shop), ("Order", str(tmp_path / "shop.desc"))):
+        found = decode(frame, "protobuf", message=message, descriptor=descriptor)
+        held = found.schema["value"].dataType.simpleString()
+        assert held == "struct<id:bigint,name:string,state:string,tags:array<string>>"
+        assert [None if row.value is None else tuple(row.value) for row in found.collect()] == wanted
+    broken = of_values(spark, b"\x08")
+    with pytest.raises(Exception, match="a value is no message Order"):
+        decode(broken, "protobuf", message="Order", descriptor=shop).collect()
+    assert decode(broken, "protobuf", message="Order", descriptor=shop, mode="PERMISSIVE").first().value is None
+
+
 @pytest.mark.parametrize(
     ("form", "arguments", "said"),
     [
-        ("protobuf", {"message": "Order", "descriptor": b""}, "--packages org.apache.spark:spark-protobuf_2.13:4"),
+        (
+            "protobuf",
+            {"message": "Order", "descriptor": b"", "options": {"enums.as.ints": "true"}},
+            "--packages org.apache.spark:spark-protobuf_2.13:4",
+        ),
+        ("protobuf", {"message": "Order", "descriptor": b""}, "has no message Order"),
+        ("protobuf", {"message": "Order", "descriptor": b"no descriptor"}, "the descriptor cannot be used"),
         ("protobuf", {"descriptor": b""}, "protobuf needs message"),
         ("protobuf", {"message": "Order"}, "protobuf needs descriptor"),
         ("protobuf", {"message": "Order", "descriptor": "/nowhere"}, "descriptor /nowhere: cannot be read"),

@@ -99,9 +99,9 @@ final class Bounds implements Serializable {
     return needsKey || keys != null;
   }
 
-  boolean overlap(ReadPlan.Facts facts) {
-    return first <= last && since <= until && first <= facts.last() && facts.first() <= last
-        && since <= facts.highest() && facts.lowest() <= until;
+  /** Whether sequences or timestamps are bounded. */
+  boolean hasRanges() {
+    return !holdSequences(Long.MIN_VALUE, Long.MAX_VALUE) || !holdTimes(Long.MIN_VALUE, Long.MAX_VALUE);
   }
 
   boolean holdTimes(long lowest, long highest) {

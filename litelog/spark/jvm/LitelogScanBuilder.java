@@ -1,7 +1,5 @@
 package litelog.spark;
 
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -109,12 +107,15 @@ final class LitelogScanBuilder
     if (groups.length > 0 || bounds.hasKeys()) {
       return false;
     }
-    try {
-      aggregate = new Answer().to(wanted);
-      return aggregate != null;
-    } catch (IOException error) {
-      throw new UncheckedIOException(error);
+    Long[] values = plan().totals(bounds, wanted);
+    if (values != null) {
+      StructType columns = new StructType();
+      for (KeyTotals.Total total : wanted) {
+        columns = columns.add("_" + columns.length(), total.type(), !total.isCount());
+      }
+      aggregate = new Aggregate(columns, values, logs);
     }
+    return aggregate != null;
   }
 
   /** Has tasks read the key and what the totals are about, and return a row for each key. */
@@ -148,91 +149,15 @@ final class LitelogScanBuilder
     }
   }
 
-  /** What is known of the wanted records without reading them. */
-  private final class Answer {
-    private long count;
-    private long first = Long.MAX_VALUE;
-    private long last = Long.MIN_VALUE;
-    private long lowest = Long.MAX_VALUE;
-    private long highest = Long.MIN_VALUE;
-    private boolean isCounted = true;
-    private boolean isTimed = true;
-
-    /** The answer to all functions; null if the facts do not give it. */
-    Aggregate to(List<KeyTotals.Total> wanted) throws IOException {
-      gather();
-      StructType columns = new StructType();
-      List<Object> values = new ArrayList<>();
-      for (KeyTotals.Total total : wanted) {
-        if (!isCounted || (total.isTime() && !isTimed)) {
-          return null;
-        }
-        columns = columns.add("_" + values.size(), total.type(), !total.isCount());
-        Long bound = count == 0 ? null : (Long) switch (total.function()) {
-          case LEAST -> total.isTime() ? lowest : first;
-          default -> total.isTime() ? highest : last;
-        };
-        values.add(total.isCount() ? (Long) count : bound);
-      }
-      return new Aggregate(columns, values.toArray(), logs);
-    }
-
-    private void gather() throws IOException {
-      ReadPlan.Part before = null;
-      for (var parts = plan().parts().iterator(); parts.hasNext(); ) {
-        ReadPlan.Part part = parts.next();
-        if (!part.isSealed()) {
-          ask(part);
-        } else if (before == null || part.log() != before.log() || part.index() != before.index()) {
-          add(bounds.within(part.log()), part.facts());
-        } // otherwise several tasks read the sealed segment
-        before = part.isSealed() ? part : null;
-      }
-    }
-
-    /** Adds what Python finds in headers. */
-    private void ask(ReadPlan.Part part) throws IOException {
-      if (!isCounted) {
-        return;
-      }
-      try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
-        byte[] found = worker.answer(part.request("facts", bounds));
-        for (ReadPlan.Facts facts : ReadPlan.MAPPER.readValue(found, ReadPlan.Facts[].class)) {
-          isCounted &= facts != null;
-          if (isCounted) {
-            add(bounds.within(part.log()), facts);
-          }
-        }
-      }
-    }
-
-    private void add(Bounds wanted, ReadPlan.Facts facts) {
-      if (!wanted.overlap(facts)) {
-        return;
-      }
-      boolean timed = wanted.holdTimes(facts.lowest(), facts.highest());
-      boolean whole = timed && wanted.holdSequences(facts.first(), facts.last());
-      isCounted &= whole || (timed && facts.last() - facts.first() + 1 == facts.records());
-      isTimed &= whole;
-      long least = Math.max(facts.first(), wanted.first);
-      long most = Math.min(facts.last(), wanted.last);
-      count += whole ? facts.records() : most - least + 1;
-      first = Math.min(first, least);
-      last = Math.max(last, most);
-      lowest = Math.min(lowest, facts.lowest());
-      highest = Math.max(highest, facts.highest());
-    }
-  }
-
   /** The scan of one query. Spark asks it for a batch or for a stream, which Python reads. */
   private final class LitelogScan implements Scan, Batch, SupportsReportStatistics {
     private boolean isStream;
-    private List<ReadPlan.Share> left;
+    private ReadPlan left;
 
-    /** What is left to read after pruning. */
-    private synchronized List<ReadPlan.Share> shares() {
+    /** What is left to read within the bounds. */
+    private synchronized ReadPlan left() {
       if (left == null) {
-        left = plan().deal(part -> bounds.within(part.log()).overlap(part.facts()), LitelogProvider.slots());
+        left = bounds.hasRanges() ? plan().narrowed(bounds) : plan();
       }
       return left;
     }
@@ -260,7 +185,7 @@ final class LitelogScanBuilder
 
     @Override
     public InputPartition[] planInputPartitions() {
-      return shares().toArray(new InputPartition[0]);
+      return left().shares();
     }
 
     @Override
@@ -285,8 +210,7 @@ final class LitelogScanBuilder
 
     @Override
     public Statistics estimateStatistics() {
-      return new Size(isStream ? OptionalLong.empty() : OptionalLong.of(Math.max(1, shares().stream()
-          .flatMap(share -> share.parts().stream()).mapToLong(ReadPlan.Part::bytes).sum())), OptionalLong.empty());
+      return new Size(isStream ? OptionalLong.empty() : OptionalLong.of(Math.max(1, left().bytes())), OptionalLong.empty());
     }
   }
 

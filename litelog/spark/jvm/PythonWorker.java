@@ -25,6 +25,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 final class PythonWorker implements Closeable {
   private static final Deque<PythonWorker> IDLE = new ConcurrentLinkedDeque<>();
+  private static final byte[] NO_PLAN = {};
   private static final int MOST_IDLE = 2 * Runtime.getRuntime().availableProcessors();
 
   private final Process process;
@@ -64,24 +65,29 @@ final class PythonWorker implements Closeable {
     return spark == null ? environment : spark.conf().get("spark.pyspark.python", environment);
   }
 
-  private void send(ObjectNode request) throws IOException {
+  private void send(ObjectNode request, byte[] plan) throws IOException {
     answered = false;
     byte[] text = ReadPlan.MAPPER.writeValueAsBytes(request);
     to.writeInt(text.length);
     to.write(text);
+    to.write(plan);
     to.flush();
   }
 
-  /** Returns Python's answer to a request. Throws LitelogException if Python raises an error. */
   byte[] answer(ObjectNode request) throws IOException {
-    send(request);
+    return answer(request, NO_PLAN);
+  }
+
+  /** Returns Python's answer to a request about a plan. Throws LitelogException if Python raises an error. */
+  byte[] answer(ObjectNode request, byte[] plan) throws IOException {
+    send(request, plan);
     byte[] text = from.readNBytes(from.readInt());
     end();
     return text;
   }
 
   void read(ObjectNode request) throws IOException {
-    send(request);
+    send(request, NO_PLAN);
     memory = ArrowUtils.rootAllocator().newChildAllocator("litelog", 0, Long.MAX_VALUE);
     batches = new ArrowStreamReader(from, memory);
   }

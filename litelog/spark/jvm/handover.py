@@ -138,12 +138,6 @@ def _inclusive(wanted: Range) -> dict[str, int]:
     return {"first": first, "last": last, "since": max(since, LEAST), "until": min(max(until, LEAST), MOST)}
 
 
-def facts_of(numbers: Sequence[int]) -> dict[str, int]:
-    """What is known of records: their first sequence, the next one, how many there are, and their times."""
-    first, following, records, lowest, highest = numbers
-    return {"first": first, "last": following - 1, "records": records, "lowest": lowest, "highest": highest}
-
-
 def cut_piece(piece: SealedPiece, start: int, stop: int) -> SealedPiece:
     """The part of a sealed piece in bytes [start, stop) of the log segment, on commit boundaries."""
     return replace(piece, start=start, stop=stop, follows=piece.follows if start == 0 else None)

@@ -1,6 +1,7 @@
 """A process that plans and reads for the columnar reader. ``PythonWorker.java`` starts it and sends the requests.
 
-A request is JSON, with its length before it (u32, big-endian). The answer to a read is an Arrow stream. Each other
+A request is JSON, with its length before it (u32, big-endian), and then the plan that it is about, if it states
+``plan_bytes``. The answer to a read is an Arrow stream. Each other
 answer has its length before it: a plan has the form of ``PackedPlan``, and all others are JSON. After the answer comes
 the error, as text with its length before it. The text is empty if there was no error.
 """
@@ -16,7 +17,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from litelog.errors import LitelogError
-from litelog.spark.jvm.handover import PackedPlan, cut_piece, describe_columns, facts_of, hand_over
+from litelog.spark.jvm.handover import PackedPlan, cut_piece, describe_columns, hand_over
+from litelog.spark.jvm.narrowing import HeldPlan
 from litelog.spark.jvm.opening import open_for_java
 from litelog.spark.jvm.part_rows import LEAST, MOST, read_pieces
 from litelog.spark.jvm.pickles import unpickled
@@ -25,7 +27,6 @@ from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.partitions import LogPart, Partition, SealedPiece
 from litelog.spark.scan.planning import plan, stated_columns
 from litelog.spark.scan.schema import TYPES, Column, arrow_schema, asked_columns
-from litelog.spark.scan.stated_facts import stated_facts
 from litelog.spark.scan.task import kept_store
 from litelog.spark.store_options import read_store_options, replica_url
 from litelog.spark.stream.options import parse_any_options
@@ -33,13 +34,16 @@ from litelog.stores.missing import find_replicas
 from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from litelog.spark.scan.partitions import Piece
 
 
 def serve(source: BinaryIO, target: BinaryIO) -> None:
     """Answer requests until the source ends."""
     while head := source.read(4):
         request = json.loads(source.read(int.from_bytes(head, "big")))
+        request["plan"] = source.read(request.get("plan_bytes", 0))
         made: bytes | PackedPlan = b""
         error = b""
         try:
@@ -82,9 +86,12 @@ def _tables(request: dict[str, Any]) -> bytes:
     return _json([name for name in find_replicas(store, levels=1) if name])
 
 
-def _facts(request: dict[str, Any]) -> bytes:
-    facts = stated_facts(_whole_part(request))
-    return _json([None if numbers is None else facts_of(numbers) for numbers in facts])
+def _narrow(request: dict[str, Any]) -> bytes:
+    return HeldPlan.read(request["plan"]).narrowed(request["bounds"], request["slots"])
+
+
+def _totals(request: dict[str, Any]) -> bytes:
+    return _json(HeldPlan.read(request["plan"]).totals(request["bounds"], request["totals"]))
 
 
 def _open(request: dict[str, Any]) -> bytes:
@@ -101,31 +108,26 @@ def _json(value: object) -> bytes:
 _ASKED: dict[str, Callable[[dict[str, Any]], bytes | PackedPlan]] = {
     "schema": _schema,
     "plan": _plan,
-    "facts": _facts,
+    "narrow": _narrow,
+    "totals": _totals,
     "open": _open,
     "tables": _tables,
 }
 
 
-def _whole_part(request: dict[str, Any]) -> LogPart:
-    """The part of a log that a request is about."""
-    pickled, row, extra = (b64decode(request[name]) for name in ("log", "row", "extra"))
-    log = unpickled(pickled)
-    return LogPart(log, read_pieces(row, extra, log))
-
-
 def _part(request: dict[str, Any]) -> LogPart:
-    """That part, narrowed to the bounds of the query, except for keys."""
-    bounds, part = request["bounds"], _whole_part(request)
-    pieces = part.pieces
+    """The part of a log that a request is about, narrowed to the bounds of the query, except for keys."""
+    pickled, row, extra = (b64decode(request[name]) for name in ("log", "row", "extra"))
+    bounds, log = request["bounds"], unpickled(pickled)
+    pieces: Sequence[Piece] = read_pieces(row, extra, log)
     if "start" in request:
         pieces = tuple(cut_piece(piece, request["start"], request["stop"]) for piece in pieces)  # type: ignore[arg-type]
     first, last, since, until = (bounds[name] for name in ("first", "last", "since", "until"))
-    wanted = part.log.range
+    wanted = log.range
     if (first, last) != (LEAST, MOST):
         wanted = wanted.narrow(max(0, first), max(0, last + 1))
     times = Range(since=None if since == LEAST else since, until=None if until == MOST else until + 1)
-    return LogPart(replace(part.log, range=wanted.within_times(times)), pieces)
+    return LogPart(replace(log, range=wanted.within_times(times)), pieces)
 
 
 def _read(request: dict[str, Any], target: BinaryIO) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
 from litelog.spark.query.names import quoted
+from litelog.spark.query.protobuf_values import decode_protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 _FORMS = ("json", "avro", "protobuf")
 _MODES = ("FAILFAST", "PERMISSIVE")
+_JARS = {"avro": "4.2.0"}
+"""The newest versions of Spark's jars that litelog's tests have run, in Spark 4.3.0."""
 _NOT_LOADED = "NOT_LOADED"
 """In the error class of Spark for a function whose jar the session lacks."""
 
@@ -38,7 +41,8 @@ def decode(
     >>> decode(log, "protobuf", message="Order", descriptor="order.desc")
 
     Spark's own functions do the work: ``from_json``, ``parse_json``, ``from_avro`` and ``from_protobuf``. The last two
-    need a jar, with which the session must start.
+    need a jar, with which the session must start. In a session without the jar of Protobuf, Python decodes it, with the
+    package ``protobuf``.
 
     Args:
         df: a DataFrame with the column.
@@ -51,7 +55,7 @@ def decode(
         column: the column. Null stays null.
         mode: ``FAILFAST``: a value that cannot be decoded ends the query with an error. ``PERMISSIVE``: it becomes null
             or a struct of nulls.
-        options: further options of Spark's function.
+        options: further options of Spark's function. With them Protobuf needs the jar.
 
     Returns:
         The DataFrame, with the same columns.
@@ -72,6 +76,8 @@ def decode(
     elif form == "protobuf":
         found = _required("protobuf", message=message), _read_descriptor(_required("protobuf", descriptor=descriptor))
         decoded = _call("from_protobuf", name, [*found], given)
+        if not options and not _is_loaded(df, decoded):
+            decoded = decode_protobuf(name, *found, lenient=mode == "PERMISSIVE")
     else:
         decoded = _from_json(name.cast("string"), _json_schema(form, schema), given)
     return _with_column(df, column, decoded, form)
@@ -130,6 +136,17 @@ def _call(function: str, column: Any, arguments: list[Any], options: Mapping[str
     return functions.call_function(function, column, *map(functions.lit, arguments), functions.create_map(*pairs))
 
 
+def _is_loaded(df: Any, decoded: Any) -> bool:
+    """Whether the session has the jar of a function. True if the column has any other error."""
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an extra
+
+    try:
+        df.select(decoded).schema  # noqa: B018 - over Spark Connect only this analyzes the plan
+    except AnalysisException as error:
+        return _NOT_LOADED not in str(error)
+    return True
+
+
 def _with_column(df: Any, column: str, decoded: Any, form: Any) -> Any:
     """``df`` with the column. Raises ConfigError, with what to add, if Spark lacks the jar of a function."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - an extra
@@ -146,8 +163,9 @@ def _with_column(df: Any, column: str, decoded: Any, form: Any) -> Any:
 def _explained(error: Exception, form: str, version: str) -> Exception:
     if _NOT_LOADED not in str(error):
         return error
-    package = f"org.apache.spark:spark-{form}_2.13:{version}"
+    package = f"org.apache.spark:spark-{form}_2.13:{_JARS.get(form, version)}"
     return ConfigError(
         f"decode: the session lacks Spark's jar for {form}: start it with --packages {package}, or with "
-        f"session(config={{'spark.jars.packages': '{package}'}})"
+        f"session(config={{'spark.jars.packages': '{package}'}}). The version is that of Spark, {version}, or the "
+        "newest one before it"
     )
