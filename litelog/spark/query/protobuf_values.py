@@ -29,7 +29,7 @@ def decode_protobuf(column: Any, message: str, descriptor: bytes, *, lenient: bo
     Raises:
         ConfigError: the package is missing, the descriptor lacks the message, or the message contains itself.
     """
-    from pyspark.sql.functions import arrow_udf  # noqa: PLC0415 - an extra
+    from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415 - an extra
 
     def decoded(values: Any) -> Any:
         import pyarrow  # noqa: PLC0415 - an extra
