@@ -38,7 +38,8 @@ def decode_protobuf(column: Any, message: str, descriptor: bytes, *, lenient: bo
         found = (None if one is None else read(one) for one in values.to_pylist())
         return pyarrow.array(found, arrow_type(message, descriptor))
 
-    return arrow_udf(decoded, spark_type(message, descriptor))(column)
+    made: Any = arrow_udf  # its stub knows no structs
+    return made(decoded, spark_type(message, descriptor))(column)
 
 
 def spark_type(message: str, descriptor: bytes) -> Any:
