@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MIN_TASK_BYTES = 32 << 20
 """A task takes at least so many bytes before there are more tasks, up to the number of slots."""
 
-_FACTS = ("first", "last", "records", "lowest", "highest")
+_KNOWN = ("log", "first", "last", "records", "lowest", "highest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class HeldPlan:
 
     def narrowed(self, bounds: Mapping[str, int], slots: int) -> bytes:
         """The plan of the parts that may hold a record within the bounds, dealt to tasks again."""
-        left = self.rows[self._bounds(bounds).overlap(self.rows)]
+        left = self.rows[self._bounds(bounds, self.rows["log"]).overlap(self.rows)]
         if len(left) < len(self.rows):
             left["task"] = _deal(left["bytes"], self._most_bytes(), slots)
         head = json.dumps({**self.facts, "parts": len(left)}).encode()
@@ -81,12 +81,12 @@ class HeldPlan:
 
         Returns None if reading the log is the only way to know. The least and the most of no records is None.
         """
-        rows = self._known_rows()
-        if rows is None:
+        known = self._known()
+        if known is None:
             return None
-        within = self._bounds(bounds, rows)
-        chosen = within.overlap(rows)
-        held, within = rows[chosen], within.part(chosen)
+        within = self._bounds(bounds, known["log"])
+        chosen = within.overlap(known)
+        held, within = {name: numbers[chosen] for name, numbers in known.items()}, within.part(chosen)
         timed = (within.since <= held["lowest"]) & (held["highest"] <= within.until)
         whole = timed & (within.first <= held["first"]) & (held["last"] <= within.last)
         dense = held["last"] - held["first"] + 1 == held["records"]
@@ -107,33 +107,30 @@ class HeldPlan:
                 found.append(int(best(values)) if len(values) else None)
         return found
 
-    def _known_rows(self) -> Any:
-        """A row for each object, with what is known of its records; None if some object does not say it."""
+    def _known(self) -> dict[str, Numbers] | None:
+        """What is known of the records of each object, as columns, and its log; None if some object does not say it."""
         sealed = self.rows["kind"] == Kind.SEALED
-        again = np.zeros(len(self.rows), bool)  # several tasks read the sealed segment
-        same = [self.rows[name][1:] == self.rows[name][:-1] for name in ("log", "index")]
-        again[1:] = sealed[1:] & sealed[:-1] & same[0] & same[1]
-        asked = []
+        stated: list[tuple[int, ...]] = []
         for row in self.rows[~sealed]:
-            facts = stated_facts(self._part(row))
-            for numbers in facts:
+            for numbers in stated_facts(self._part(row)):
                 if numbers is None:
                     return None
                 first, following, *others = numbers
-                asked.append((row["log"], first, following - 1, *others))
-        stated = np.zeros(len(asked), PART)
-        for name, values in zip(("log", *_FACTS), zip(*asked, strict=True), strict=False):
-            stated[name] = values
-        return np.concatenate([self.rows[sealed & ~again], stated])
+                stated.append((int(row["log"]), first, following - 1, *others))
+        again = np.zeros(len(self.rows), bool)  # several tasks read the sealed segment
+        same = [self.rows[name][1:] == self.rows[name][:-1] for name in ("log", "index")]
+        again[1:] = sealed[1:] & sealed[:-1] & same[0] & same[1]
+        chosen, rest = sealed & ~again, np.array(stated, np.int64).reshape(-1, len(_KNOWN))
+        return {name: np.concatenate([self.rows[name][chosen], rest[:, at]]) for at, name in enumerate(_KNOWN)}
 
     def _part(self, row: Any) -> LogPart:
         log = unpickled(b64decode(self.facts["logs"][row["log"]]["pickled"]))
         extra = bytes(self.extras[row["extra"] : row["extra"] + row["extra_bytes"]])
         return LogPart(log, read_pieces(row.tobytes(), extra, log))
 
-    def _bounds(self, bounds: Mapping[str, int], rows: Any = None) -> _Bounds:
-        """The intersection of the bounds of a query with those of each row's log."""
-        logs, numbers = self.facts["logs"], (self.rows if rows is None else rows)["log"]
+    def _bounds(self, bounds: Mapping[str, int], numbers: Numbers) -> _Bounds:
+        """The intersection of the bounds of a query with those of the log of each row. ``numbers``: of the logs."""
+        logs = self.facts["logs"]
         by_log = {
             name: np.array([best(bounds[name], log["bounds"][name]) for log in logs] or [0], np.int64)[numbers]
             for name, best in (("first", max), ("last", min), ("since", max), ("until", min))
