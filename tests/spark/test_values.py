@@ -95,7 +95,7 @@ def test_protobuf_is_decoded_without_the_jar(spark: Any, tmp_path: Path) -> None
         assert held == "struct<id:bigint,name:string,state:string,tags:array<string>>"
         assert [None if row.value is None else tuple(row.value) for row in found.collect()] == wanted
     broken = of_values(spark, b"\x08")
-    with pytest.raises(Exception, match="a value is no message Order"):
+    with pytest.raises(Exception, match="a value is not a message Order"):
         decode(broken, "protobuf", message="Order", descriptor=shop).collect()
     assert decode(broken, "protobuf", message="Order", descriptor=shop, mode="PERMISSIVE").first().value is None
 

@@ -30,7 +30,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 final class KeyTotals implements PartitionReader<ColumnarBatch> {
   private static final int MOST_KEYS = 1 << 16;
-  /** After so many records of a table it is known whether most keys are different: seven of eight. */
+  /** After this number of records, a table shows whether most keys, seven of eight, are different. */
   private static final int SAMPLE = 1 << 14;
   private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.int64]
 
 MIN_TASK_BYTES = 32 << 20
-"""A task takes at least so many bytes before there are more tasks, up to the number of slots."""
+"""The least bytes for each task, if there are more slots than tasks."""
 
 _KNOWN = ("log", "first", "last", "records", "lowest", "highest")
 

@@ -153,7 +153,7 @@ def reader(name: str, descriptor: bytes, *, lenient: bool) -> Callable[[bytes], 
         except DecodeError as error:
             if lenient:
                 return None
-            raise ValueError(f"decode: a value is no message {name}: {error}") from None
+            raise ValueError(f"decode: a value is not a message {name}: {error}") from None
 
     return read
 

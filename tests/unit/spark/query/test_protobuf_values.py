@@ -103,9 +103,9 @@ def test_a_number_that_the_enum_lacks_has_a_name_too() -> None:
     assert [row["state"] for row in decoded("Order", shop, *numbers)] == [None, "PAID", "UNKNOWN_ENUM_VALUE_State_7"]
 
 
-def test_a_value_that_is_no_message_is_an_error_or_null() -> None:
+def test_a_value_that_is_not_a_message_is_an_error_or_null() -> None:
     shop = descriptor_set(ORDER)
-    with pytest.raises(ValueError, match="a value is no message Order"):
+    with pytest.raises(ValueError, match="a value is not a message Order"):
         decoded("Order", shop, b"\x08")
     assert decoded("Order", shop, b"\x08", lenient=True) == [None]
 
