@@ -106,9 +106,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     ObjectNode request = ReadPlan.MAPPER.createObjectNode().put("ask", what);
     zoned(options).forEach(request.putObject("options")::put);
     request.put("slots", slots()).set("schema", schema == null ? null : ReadPlan.describe(schema));
-    try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
-      return worker.answer(request);
-    }
+    return PythonWorker.ask(PythonWorker.driverPython(), request);
   }
 
   /** How many tasks the cluster runs at a time. */

@@ -25,7 +25,6 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 final class PythonWorker implements Closeable {
   private static final Deque<PythonWorker> IDLE = new ConcurrentLinkedDeque<>();
-  private static final byte[] NO_PLAN = {};
   private static final int MOST_IDLE = 2 * Runtime.getRuntime().availableProcessors();
 
   private final Process process;
@@ -65,7 +64,7 @@ final class PythonWorker implements Closeable {
     return spark == null ? environment : spark.conf().get("spark.pyspark.python", environment);
   }
 
-  private void send(ObjectNode request, byte[] plan) throws IOException {
+  private void send(ObjectNode request, byte... plan) throws IOException {
     answered = false;
     byte[] text = ReadPlan.MAPPER.writeValueAsBytes(request);
     to.writeInt(text.length);
@@ -74,20 +73,21 @@ final class PythonWorker implements Closeable {
     to.flush();
   }
 
-  byte[] answer(ObjectNode request) throws IOException {
-    return answer(request, NO_PLAN);
-  }
-
-  /** Returns Python's answer to a request about a plan. Throws LitelogException if Python raises an error. */
-  byte[] answer(ObjectNode request, byte[] plan) throws IOException {
-    send(request, plan);
-    byte[] text = from.readNBytes(from.readInt());
-    end();
-    return text;
+  /**
+   * Returns Python's answer to a request, and to the plan that it is about, if it is about one. Throws LitelogException
+   * if Python raises an error.
+   */
+  static byte[] ask(String python, ObjectNode request, byte... plan) throws IOException {
+    try (PythonWorker worker = open(python)) {
+      worker.send(request, plan);
+      byte[] text = worker.from.readNBytes(worker.from.readInt());
+      worker.end();
+      return text;
+    }
   }
 
   void read(ObjectNode request) throws IOException {
-    send(request, NO_PLAN);
+    send(request);
     memory = ArrowUtils.rootAllocator().newChildAllocator("litelog", 0, Long.MAX_VALUE);
     batches = new ArrowStreamReader(from, memory);
   }

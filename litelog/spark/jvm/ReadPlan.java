@@ -97,8 +97,8 @@ record ReadPlan(Head head, byte[] written, ByteBuffer rows, ByteBuffer extras) {
     ObjectNode request = MAPPER.createObjectNode().put("ask", what).put("slots", LitelogProvider.slots());
     request.put("plan_bytes", written.length).set("totals", MAPPER.valueToTree(totals));
     request.set("bounds", MAPPER.valueToTree(bounds));
-    try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
-      return reading.read(worker.answer(request, written));
+    try {
+      return reading.read(PythonWorker.ask(PythonWorker.driverPython(), request, written));
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }

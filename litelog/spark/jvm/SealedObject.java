@@ -38,9 +38,8 @@ record SealedObject(URI url, List<Group> groups, Map<String, Long> metrics) {
 
   /** Opens a sealed segment. Throws IOException if Python finds it damaged or missing. */
   static SealedObject open(ReadPlan.Part part, Bounds bounds, String python) throws IOException {
-    try (PythonWorker worker = PythonWorker.open(python)) {
-      return ReadPlan.MAPPER.readValue(worker.answer(part.request("open", bounds)), SealedObject.class);
-    }
+    byte[] opened = PythonWorker.ask(python, part.request("open", bounds));
+    return ReadPlan.MAPPER.readValue(opened, SealedObject.class);
   }
 
   /** Decodes a run from the bytes of its group, and checks it against the footer. Returns bytes of the log segment. */
