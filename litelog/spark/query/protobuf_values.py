@@ -29,15 +29,15 @@ def decode_protobuf(column: Any, message: str, descriptor: bytes, *, lenient: bo
     Raises:
         ConfigError: the package is missing, the descriptor lacks the message, or the message contains itself.
     """
+    import pyarrow  # noqa: PLC0415 - an extra
     from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415 - an extra
 
     def decoded(values: Any) -> Any:
-        import pyarrow  # noqa: PLC0415 - an extra
-
         read = reader(message, descriptor, lenient=lenient)
         found = (None if one is None else read(one) for one in values.to_pylist())
         return pyarrow.array(found, arrow_type(message, descriptor))
 
+    decoded.__annotations__ = dict.fromkeys(("values", "return"), pyarrow.Array)  # by which Spark knows its kind
     made: Any = arrow_udf  # its stub knows no structs
     return made(decoded, spark_type(message, descriptor))(column)
 
