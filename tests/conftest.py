@@ -57,6 +57,7 @@ MARKED = {
     "tests/faults/test_export_kills.py": "process",
     "tests/faults/test_file_store_crash.py": "crash",
     "tests/faults/test_kill_cycles.py": "process",
+    "tests/faults/test_mirror_network_cut.py": "process",
     "tests/faults/test_power_loss.py": "process",
     "tests/faults/test_prune_crash.py": "crash",
     "tests/faults/test_repair_crash.py": "crash",

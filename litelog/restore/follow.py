@@ -232,13 +232,14 @@ class CopyFollower:
     ) -> None:
         """Append what the copy lacks of one part of a plan. ``held``: the orders of the copy's log segments before."""
         history = GenerationBytes(self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed])
+        newest = next(reversed(plan.all_files), None)
         for file in part.files:
             if self.copy.is_before_end(file.name, held):
                 continue  # the copy has its records; or the log has it again, and a copy only grows at its end
-            if file is not plan.files[-1] and self.copy.size_of(file.name) == file.size:
+            if file is not newest and self.copy.size_of(file.name) == file.size:
                 continue
             self.copy.open_segment(file.name, self._follower.claim.key)
-            if self.copy.size > file.size and file is plan.files[-1]:
+            if self.copy.size > file.size and file is newest:
                 continue  # the listing lagged, or the newest generation has not come as far
             for chunk in history.chunks(file.name, self.copy.size, file.size, executor):
                 self._take_chunk(chunk)

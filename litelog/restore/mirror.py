@@ -90,7 +90,7 @@ class Mirror:
         pattern: str | None = None,
         is_restored: bool = False,
         fallbacks: Sequence[ReplicaClient] = (),
-        is_away: bool = False,
+        away: StoreError | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Lock the mirror against writers and other mirrors. Raises LockedError.
@@ -103,7 +103,7 @@ class Mirror:
             pattern: Which names are log segments, for formats that need a pattern.
             is_restored: Whether the mirror was just restored from the plan's generation, so that it was compared.
             fallbacks: Replicas of the log that the mirror follows while its daemon cannot be reached.
-            is_away: Whether the daemon cannot be reached now.
+            away: Why the daemon cannot be reached now; None: it was reached.
             clock: The source of monotonic times; None: the system's clock.
         """
         self._client = client
@@ -115,12 +115,15 @@ class Mirror:
         self._name = _make_name(folder)
         self._place: Position | None = None
         """The position at the source after the last durable commit; None: the mirror has to join it first."""
-        self._end = plan.end if is_away else None
+        self._end = None if away is None else plan.end
         """As ``_place``, in the replica that it was joined to last."""
         self._joined: ReplicaClient | None = None
         """The fallback that it was joined to last; None if bytes of another one may have come since."""
-        self._away = is_away
+        self._away = away is not None
         """Whether a fallback is followed, since the daemon could not be reached."""
+        self._is_away_logged = False
+        self._reason = away
+        """Why the daemon could not be reached when the mirror was opened."""
         self._followers: dict[ReplicaClient, CopyFollower] = {}
         try:
             self._lock = _lock(folder)
@@ -206,7 +209,7 @@ class Mirror:
         before = self._end
         try:
             has_moved = self._follow_source(wait_seconds)
-            self._end, self._away = self._place, False
+            self._end, self._away, self._is_away_logged = self._place, False, False
         except (NothingToRestoreError, StoreError) as error:
             if isinstance(error, NotSupportedError) or not self._follow_fallback(error):
                 raise
@@ -252,11 +255,12 @@ class Mirror:
             finally:
                 if self._copy.appended != before:
                     self._place = None
-            if not self._away:
+            if not self._is_away_logged:
                 message = "%s: %s; following %s meanwhile"
                 extra = fields("mirror-falls-back", replica=client.url)
-                _logger.warning(message, self._client.url, reason, client.url, extra=extra)
-            self._away = True
+                _logger.warning(message, self._client.url, self._reason or reason, client.url, extra=extra)
+            self._away = self._is_away_logged = True
+            self._reason = None
             return True
         return False
 

@@ -10,7 +10,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -100,7 +100,7 @@ class MirrorGroup:
             url: ``http://HOST:PORT/logs/PATTERN``.
             options: The options of the URL's store.
             folder: Holds the mirrors.
-            rules: How each log is mirrored.
+            rules: How each log is mirrored. The log's name takes the place of ``*`` in the URLs of its replicas.
         """
         self._url = url
         self._options = options
@@ -124,7 +124,7 @@ class MirrorGroup:
         self._find()
         with ThreadPoolExecutor(MOST_LOGS, "mirror") as pool:
             for log in self.logs():
-                self._running[log.source.name] = pool.submit(self._mirror, log, use)
+                self._running[log.source.name] = pool.submit(self._mirror, log, use, stop)
         for running in self._running.values():
             running.result()
 
@@ -151,7 +151,7 @@ class MirrorGroup:
             if running is not None and running.done():
                 running.result()
             if running is None or (running.done() and may_pass):
-                self._running[name] = pool.submit(self._mirror, log, lambda mirror: mirror.run(stop))
+                self._running[name] = pool.submit(self._mirror, log, lambda mirror: mirror.run(stop), stop)
 
     def _find(self) -> list[str]:
         """Look which logs are served. Return their names."""
@@ -161,7 +161,7 @@ class MirrorGroup:
                 self._logs[each.name] = MirroredLog(each, os.path.join(self._folder, each.name))
         return [each.name for each in found]
 
-    def _mirror(self, log: MirroredLog, use: Callable[[Mirror], None]) -> None:
+    def _mirror(self, log: MirroredLog, use: Callable[[Mirror], None], stop: threading.Event) -> None:
         @contextmanager
         def opening() -> Iterator[Callable[[RestoreProgress], None] | None]:
             log.phase = MirrorPhase.WAITING
@@ -175,13 +175,15 @@ class MirrorGroup:
             use(mirror)
 
         source = (log.source.url, self._options)
+        replicas = tuple((url.replace("*", log.source.name), options) for url, options in self._rules.replicas)
         try:
             _make_folder(os.path.dirname(log.output))
             keep_mirror(
                 source,
                 log.output,
-                self._rules,
+                replace(self._rules, replicas=replicas),
                 use_and_show,
+                stop=stop,
                 opening=opening,
                 note_aside=lambda path, error: _note(log, path, error),
             )

@@ -17,6 +17,7 @@ from litelog.stores.opening import opened_replica
 from litelog.stores.registry import open_store
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
@@ -52,6 +53,7 @@ def opened_mirror(
     pattern: str | None = None,
     on_trailing: OnTrailing = "trim",
     replicas: Sequence[tuple[str, Mapping[str, object]]] = (),
+    stop: threading.Event | None = None,
     progress: Callable[[RestoreProgress], None] | None = None,
 ) -> Iterator[Mirror]:
     """Open the mirror in ``folder``, which is restored first if there is nothing in it.
@@ -63,6 +65,7 @@ def opened_mirror(
         pattern: Which names are log segments, for formats that need a pattern.
         on_trailing: "trim" cuts off what a kill left after the last whole commit; "error" raises CorruptCommitError.
         replicas: URLs and options of the log's replicas, which the mirror follows while the daemon cannot be reached.
+        stop: Ends a wait for the daemon or a replica, once it is set; None: only the time does.
         progress: Called during the restore.
 
     Raises:
@@ -73,15 +76,16 @@ def opened_mirror(
     """
     folder = os.path.abspath(folder)
     with ExitStack() as stack:
-        is_away = bool(replicas) and not _answers(url, options)
-        addresses = [*replicas] if is_away else [(url, options), *replicas]
-        opened = stack.enter_context(opened_restore(addresses, Target(), pattern=pattern))
+        away = _why_away(url, options) if replicas else None
+        addresses = [*replicas] if away is not None else [(url, options), *replicas]
+        opened = stack.enter_context(opened_restore(addresses, Target(), pattern=pattern, stop=stop))
         is_new = not is_taken(folder)
         if is_new:
             opened.run(folder, progress=progress)
         choice = opened.choice
         client, *fallbacks = (
-            stack.enter_context(opened_replica(*each, is_only=not replicas)) for each in ((url, options), *replicas)
+            stack.enter_context(opened_replica(*each, is_only=not replicas, stop=stop))
+            for each in ((url, options), *replicas)
         )
         mirror = Mirror(
             client,
@@ -91,7 +95,7 @@ def opened_mirror(
             pattern=pattern,
             is_restored=is_new,
             fallbacks=fallbacks,
-            is_away=is_away,
+            away=away,
         )
         stack.enter_context(mirror)
         mirror.recover(on_trailing)
@@ -118,6 +122,7 @@ def keep_mirror(
     rules: MirrorRules,
     use: Callable[[Mirror], None],
     *,
+    stop: threading.Event | None = None,
     opening: Callable[[], AbstractContextManager[Callable[[RestoreProgress], None] | None]],
     note_aside: Callable[[str, Exception], None],
 ) -> None:
@@ -128,6 +133,7 @@ def keep_mirror(
         folder: The mirror.
         rules: How to mirror.
         use: Mirrors until it has had enough.
+        stop: As ``opened_mirror``.
         opening: Entered while a mirror is opened or restored. Gives a function that is called during the restore.
         note_aside: Called with the new path of a mirror that was renamed, and with the reason.
 
@@ -143,6 +149,7 @@ def keep_mirror(
                         pattern=rules.pattern,
                         on_trailing=rules.on_trailing,
                         replicas=rules.replicas,
+                        stop=stop,
                         progress=progress,
                     )
                     mirror = stack.enter_context(opened)
@@ -195,13 +202,13 @@ def _read_note(folder: str) -> MirrorNote:
     return note
 
 
-def _answers(url: str, options: Mapping[str, object]) -> bool:
-    """Whether the daemon answers a single request. A restore would repeat requests to it for a while."""
+def _why_away(url: str, options: Mapping[str, object]) -> StoreError | None:
+    """Why the daemon does not answer a single request; None if it does. A restore would repeat requests for a while."""
     store = open_store(url, options)
     try:
         next(iter(store.list("")), None)
-    except StoreError:
-        return False
+    except StoreError as error:
+        return error
     finally:
         store.close()
-    return True
+    return None

@@ -20,6 +20,7 @@ from litelog.system.clock import SystemClock
 from litelog.units import format_iso
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from litelog.formats import LogFormat
@@ -75,6 +76,7 @@ def opened_restore(
     *,
     generation: str | None = None,
     pattern: str | None = None,
+    stop: threading.Event | None = None,
 ) -> Iterator[OpenedRestore]:
     """Open the replicas of a log, and choose the one that reaches furthest. They are closed at the end.
 
@@ -83,6 +85,7 @@ def opened_restore(
         target: What to restore.
         generation: The generation's name, or its first digits; None: the target's, or the latest.
         pattern: Which names are log segments, for formats that need a pattern.
+        stop: As for ``opened_replica``.
 
     Raises:
         ConfigError: No replica can be opened; or some cannot, and the others hold nothing to restore.
@@ -91,7 +94,7 @@ def opened_restore(
     """
     formats = partial(open_stored_format, pattern=pattern)
     with ExitStack() as stack:
-        clients, unopened = _open_all(stack, replicas)
+        clients, unopened = _open_all(stack, replicas, stop)
         try:
             if generation is not None:
                 target = replace(target, generation=expand_generation(generation, clients))
@@ -120,14 +123,15 @@ def is_taken(output: str) -> bool:
 
 
 def _open_all(
-    stack: ExitStack, replicas: Sequence[tuple[str, Mapping[str, object]]]
+    stack: ExitStack, replicas: Sequence[tuple[str, Mapping[str, object]]], stop: threading.Event | None
 ) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
     """Clients of the replicas, and why others have none: a backend may be missing here. Raises if all have none."""
     clients: list[ReplicaClient] = []
     unopened: list[tuple[str, str]] = []
     for url, options in replicas:
         try:
-            clients.append(stack.enter_context(opened_replica(url, options, is_only=len(replicas) == 1)))
+            opened = opened_replica(url, options, is_only=len(replicas) == 1, stop=stop)
+            clients.append(stack.enter_context(opened))
         except ConfigError as error:
             if len(unopened) + 1 == len(replicas):
                 raise

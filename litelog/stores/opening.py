@@ -69,16 +69,24 @@ def open_copy(
 
 @contextmanager
 def opened_replica(
-    url: str, options: Mapping[str, object] | None = None, *, is_only: bool = True
+    url: str,
+    options: Mapping[str, object] | None = None,
+    *,
+    is_only: bool = True,
+    stop: threading.Event | None = None,
 ) -> Iterator[ObjectReplicaClient]:
     """Open a client as ``open_retrying`` does, and close it at the end.
 
-    ``is_only``: the block reads no other replica, so its errors are this one's: they are named as by
-    ``naming_replica``.
+    Args:
+        url: As for ``open_retrying``.
+        options: As for ``open_retrying``.
+        is_only: The block reads no other replica, so its errors are this one's: they are named as by
+            ``naming_replica``.
+        stop: Ends a wait between two attempts, once the caller sets it; None: only the end of the block does.
     """
-    stop = threading.Event()
-    client = open_retrying(url, options, stop)
-    with _closing(client, stop), naming_replica(client) if is_only else nullcontext():
+    ended = threading.Event()
+    client = open_retrying(url, options, stop or ended)
+    with _closing(client, ended), naming_replica(client) if is_only else nullcontext():
         yield client
 
 

@@ -134,6 +134,9 @@ def test_a_pattern_mirrors_each_log_and_prints_a_line_for_each_and_a_summary(lit
         (("http://127.0.0.1:1/logs/a", "http://127.0.0.1:1/logs/b", "copy"), ExitCode.USAGE, "write LOG_URL FOLDER"),
         (("http://127.0.0.1:1/nothing", "copy"), ExitCode.USAGE, "not a served log"),
         (("--promote", "log", "backup"), ExitCode.USAGE, "log: is not a mirror"),
+        (("--promote", "--replica", "b", "log", "backup"), ExitCode.USAGE, "name replicas after the folder"),
+        (("--replica", "b", "http://127.0.0.1:1/logs/*", "copy"), ExitCode.USAGE, "in the place of the log's name"),
+        (("--replica", "b/*", "http://127.0.0.1:1/logs/log", "copy"), ExitCode.USAGE, "if LOG_URL has a pattern"),
     ],
 )
 def test_a_request_without_a_meaning_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
@@ -68,6 +69,7 @@ renamed to FOLDER.GENERATION, and another mirror begins.
 A URL with * stands for all served logs whose names match. Each is mirrored
 into FOLDER/NAME, and new logs are found within seconds. A log that fails does
 not stop the others. A log that is no longer served keeps its mirror.
+--replica then has * in the place of the log's name: 's3://bucket/*'.
 \b
 --promote makes the mirror a log to write to, once its source is gone. It first
 reads what the log's replicas have and the mirror lacks. Then start a daemon for
@@ -103,7 +105,7 @@ Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, 6 damage
     "replicas",
     multiple=True,
     metavar="REPLICA_URL",
-    help="A replica of the log, to follow while the daemon cannot be reached. Repeatable.",
+    help="A replica of the log, to follow while the daemon cannot be reached; * is the log's name. Repeatable.",
 )
 @replica_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
@@ -120,8 +122,11 @@ def mirror(
     given = MirrorOptions(**options, replicas=tuple(_find(url, config_file) for url in replicas))
     if len(places) < 2 or (len(places) > 2 and not is_promotion):
         raise click.UsageError("write LOG_URL FOLDER, or --promote FOLDER REPLICA_URL...")
-    if replicas and (is_promotion or is_pattern(places[0])):
-        raise click.UsageError("--replica is for the mirror of one log")
+    if replicas and is_promotion:
+        raise click.UsageError("--replica is for a mirror that follows; with --promote, name replicas after the folder")
+    is_group = not is_promotion and is_pattern(places[0])
+    if any(("*" in replica) != is_group for replica in replicas):
+        raise click.UsageError("write --replica with * in the place of the log's name, if LOG_URL has a pattern, too")
     if is_promotion:
         folder, *urls = places
         _promote(folder, [_find(url, config_file) for url in urls], given)
@@ -129,8 +134,14 @@ def mirror(
     url, folder = places
     source = _find(url, config_file)
     stop = Event()
-    with acting_on_signals(lambda _: stop.set()):
-        if is_pattern(source.url):
+
+    def end(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)  # a kill at any moment leaves a mirror that continues
+        stop.set()
+
+    with acting_on_signals(end):
+        if is_group:
             shown = {"once": given.once, "as_json": given.as_json, "quiet": given.quiet}
             return mirror_all(source, folder, given.rules, stop, **shown)
         _mirror(source, folder, given, stop)
@@ -161,7 +172,7 @@ def _mirror(source: ConfiguredReplica, folder: str, options: MirrorOptions, stop
         say(said, "mirror-forked", replica=source.url, output=path)
 
     address = (source.url, source.options)
-    keep_mirror(address, folder, options.rules, use, opening=opening, note_aside=note_aside)
+    keep_mirror(address, folder, options.rules, use, stop=stop, opening=opening, note_aside=note_aside)
 
 
 def _run(mirrored: Mirror, url: str, options: MirrorOptions, stop: Event) -> None:

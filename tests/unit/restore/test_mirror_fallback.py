@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from litelog.log.mirror_note import MIRROR_NAME
 from litelog.log.writer import LOCK_NAME
 from litelog.restore.choose_replica import DivergedReplicasError
 from litelog.restore.opened_mirror import opened_mirror
+from litelog.stores import retrying_store
+from litelog.stores.retrying_store import RetryPolicy
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.restoring import files_in
 from tests.builders.server_builder import Watched
@@ -115,3 +118,36 @@ def test_a_mirror_begins_and_continues_without_its_daemon(tmp_path: Path, log: L
     absent = opened_mirror(f"http://{addr}/logs/log", {}, str(out), replicas=[(f"{url}-no", {})])
     with pytest.raises(NothingToRestoreError), absent:
         pass
+
+
+def test_a_mirror_that_starts_while_the_daemon_is_gone_says_what_it_follows(
+    tmp_path: Path, log: LogBuilder, caplog: pytest.LogCaptureFixture
+) -> None:
+    out, url = tmp_path / "out", f"file://{tmp_path}/first"
+    with serving(tmp_path, log) as (watched, addr):
+        log.append(3)
+        watched.replicator.barrier(None, None, WAIT_SECONDS)
+    with opened_mirror(f"http://{addr}/logs/log", {}, str(out), replicas=[(url, {})]) as mirror:
+        catch_up(mirror, log, out)
+        mirror.step(0.0)
+    said = [record for record in caplog.records if getattr(record, "event", "") == "mirror-falls-back"]
+    assert [f"following {url}" in record.getMessage() for record in said] == [True]
+
+
+def test_a_wait_for_a_daemon_that_is_gone_ends_with_the_stop(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = RetryPolicy(attempts=10**6, total_seconds=1e6, first_seconds=1e5, longest_seconds=1e6)
+    monkeypatch.setattr(retrying_store, "READING", patient)
+    stop = threading.Event()
+    with serving(tmp_path, log) as (watched, addr):
+        url = f"http://{addr}/logs/log"
+        with opened_mirror(url, {}, str(tmp_path / "out"), stop=stop) as mirror:
+            watched.service.__exit__(None, None, None)
+            running = threading.Thread(target=mirror.run, args=(stop,))
+            running.start()
+            running.join(0.3)
+            assert running.is_alive()
+            stop.set()
+            running.join(WAIT_SECONDS)
+            assert not running.is_alive()

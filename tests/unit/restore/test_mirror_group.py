@@ -198,3 +198,21 @@ def test_only_a_url_of_a_daemon_is_a_pattern(tmp_path: Path) -> None:
     assert not is_pattern(f"file://{tmp_path}/*")
     with pytest.raises(ConfigError, match="not a pattern for the logs of a daemon"):
         find_served_logs(f"file://{tmp_path}", {})
+
+
+def test_each_log_of_a_group_follows_its_own_replica_while_the_daemon_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("litelog.restore.mirror.RETRY_SECONDS", 0.05)
+    logs, out = make_logs(tmp_path, "app-a", "app-b"), tmp_path / "out"
+    rules = MirrorRules(replicas=((f"file://{tmp_path}/replicas/*", {}),))
+    with ExitStack() as started:
+        with serving(tmp_path, logs) as url:
+            started.enter_context(running(MirrorGroup(url, {}, str(out), rules)))
+            wait_until(lambda: all(is_mirrored(log, out) for log in logs))
+        pairs = [(log, [f"file://{tmp_path}/replicas/{os.path.basename(log.folder)}"]) for log in logs]
+        with Watched(tmp_path, pairs, {"addr": None}) as unserved:
+            for log in logs:
+                log.append(2)
+            unserved.replicator.barrier(None, None, WAIT_SECONDS)
+            wait_until(lambda: all(is_mirrored(log, out) for log in logs))
