@@ -85,6 +85,8 @@ CASES = {
         "verify nothing",
         "verify log",
         "verify log --config litelog.yml",
+        "verify backup --save-checkpoint c1",
+        "verify backup --expect-at-least c1",
         "verify damaged",
     ],
     "version": ["version"],

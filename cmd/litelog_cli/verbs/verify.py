@@ -13,6 +13,7 @@ from litelog.errors import ConfigError, ExitCode, LitelogError, NoReplicaError
 from litelog.formats.registry import open_stored_format
 from litelog.units import format_count, format_duration, format_size
 from litelog_cli.arguments import FORMAT, PLACE, SAMPLE, opened_replica
+from litelog_cli.checkpoints import CheckpointOptions, checkpoint_options, follow_task, read_task
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
 from litelog_cli.journals import GAZETTE, verify_fragments
@@ -56,6 +57,10 @@ class VerifyOptions:
     format_name: str | None
     pattern: str | None
     local: bool
+    expected: str | None
+    trusted_keys: tuple[str, ...]
+    save_checkpoint: str | None
+    sign_key: str | None
     parallelism: int
     config_file: str | None
     strict: bool
@@ -76,9 +81,11 @@ Examples:
   litelog verify /var/lib/events
   litelog verify --local /var/lib/events
   litelog verify --format kafka /var/lib/kafka/orders-0
+  litelog verify s3://bucket/events --save-checkpoint c-1 --sign-key key.pem
+  litelog verify s3://bucket/events --expect-at-least c-1 --trusted-key pub.pem
 \b
 Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
-3 there is nothing, 6 anomalies. A leftover (a foreign name, an object that no
+3 there is nothing, 6 anomalies, or less than was expected. A leftover (a foreign name, an object that no
 reader needs) is reported, and counts as an anomaly only with --strict.
 """
 )
@@ -121,6 +128,7 @@ reader needs) is reported, and counts as an anomaly only with --strict.
     help="Pattern for the names of log segments (formats lines and raw).  [default: all]",
 )
 @click.option("--local", is_flag=True, help="Check only the log's own files in LOG_DIR.")
+@checkpoint_options
 @click.option(
     "--parallelism",
     type=click.IntRange(1, MAX_PARALLELISM),
@@ -145,6 +153,8 @@ def verify(**arguments: Any) -> int:
     options = VerifyOptions(**arguments)
     if options.format_name == GAZETTE:
         return _verify_journal(options)
+    if options.save_checkpoint is not None and options.share < 1:
+        raise click.UsageError("--save-checkpoint needs all of the contents: leave out --sample")
     place, pattern, config_file = options.replica_url, options.pattern, options.config_file
     check = find_local_check(place, options.format_name, pattern, config_file, only_local=options.local)
     if check is None or not (check.is_all or _replica_option(options) is None):
@@ -184,6 +194,7 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
     from litelog.verify.findings import Scope, Watch
 
     _require_folders(options)
+    task = read_task(_checkpoint(options))
     keep_freed_memory()
     scope = Scope(options.share, SystemRandom().getrandbits(SEED_BITS) if options.seed is None else options.seed)
     replica = find_replica(options.replica_url, options.config_file)
@@ -212,16 +223,24 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
         drill = None
         if options.restore_drill:
             drill = _drill(client, options)
+        code = exit_code(report, drill, strict=options.strict)
+        following = next((each.next for each in reversed(report.generations)), None)
+        checkpoints = follow_task(task, client, options.pattern, following, is_sound=code == ExitCode.DONE)
     if options.as_json:
-        checked = None if local is None else local.as_json()
-        print_json({**report.as_json(), "drill": None if drill is None else drill.as_json(), "local": checked})
+        drilled, checked = None if drill is None else drill.as_json(), None if local is None else local.as_json()
+        print_json({**report.as_json(), "drill": drilled, "local": checked, **checkpoints.as_json()})
     else:
         if local is not None:
             echo()
         _print(report, scope, drill)
+        checkpoints.show()
         if local is not None and local_exit_code(local, strict=options.strict) is not ExitCode.DONE:
             echo(f"the log's own files: {local_verdict(local)}")
-    return exit_code(report, drill, strict=options.strict)
+    return _worse(code, checkpoints.exit_code)
+
+
+def _checkpoint(options: VerifyOptions) -> CheckpointOptions:
+    return CheckpointOptions(options.expected, options.trusted_keys, options.save_checkpoint, options.sign_key)
 
 
 def _verify_journal(options: VerifyOptions) -> int:
@@ -249,7 +268,7 @@ def _replica_option(options: VerifyOptions) -> str | None:
         "--restore-drill": options.restore_drill,
         "--temp-dir": options.temp_dir is not None,
     }
-    return next((option for option, is_given in given.items() if is_given), None)
+    return next((option for option, is_given in given.items() if is_given), None) or _checkpoint(options).given()
 
 
 def _require_folders(options: VerifyOptions) -> None:

@@ -1,0 +1,283 @@
+"""What ``verify`` does with checkpoints: reads the expected one, compares it with the replica, and writes a new one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from litelog.errors import ConfigError, CorruptionError, ExitCode, NothingToRestoreError, OutputExistsError
+from litelog.units import format_count, format_second
+from litelog_cli.output import echo, json_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from litelog.checkpoints.held_history import CheckpointComparison
+    from litelog.checkpoints.signing import SigningKey
+    from litelog.formats import LogFormat
+    from litelog.objects.checkpoint import Checkpoint
+    from litelog.objects.position import Position
+    from litelog.stores.replica_client import ReplicaClient
+
+
+_OPTIONS = (
+    click.option(
+        "--expect-at-least",
+        "expected",
+        metavar="FILE|POSITION",
+        help="Report if the replica holds less than this checkpoint, or other bytes, or has not come to this position.",
+    ),
+    click.option(
+        "--trusted-key",
+        "trusted_keys",
+        metavar="PEM_FILE",
+        multiple=True,
+        help="Public Ed25519 key that must have signed that checkpoint. Repeatable: one of several.",
+    ),
+    click.option(
+        "--save-checkpoint",
+        metavar="FILE",
+        help="If all is well, write a checkpoint: what the replica holds, to compare with it later.",
+    ),
+    click.option("--sign-key", metavar="PEM_FILE", help="Sign that checkpoint with this private Ed25519 key."),
+)
+
+
+def checkpoint_options(command: Any) -> Any:
+    """Give a command the options about checkpoints."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """The options of ``verify`` that are about checkpoints."""
+
+    expected: str | None
+    """A checkpoint's file, or a position."""
+    trusted_keys: tuple[str, ...]
+    save: str | None
+    sign_key: str | None
+
+    def given(self) -> str | None:
+        """The first of the options that is given; None if none is."""
+        named = {
+            "--expect-at-least": self.expected,
+            "--trusted-key": self.trusted_keys,
+            "--save-checkpoint": self.save,
+            "--sign-key": self.sign_key,
+        }
+        return next((option for option, value in named.items() if value), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTask:
+    """What is expected of a replica, and which checkpoint is written if it is sound."""
+
+    expected: Checkpoint | Position | None
+    digest: str | None
+    """SHA-256 of the expected checkpoint's file."""
+    save: str | None
+    key: SigningKey | None
+
+
+def read_task(options: CheckpointOptions) -> CheckpointTask | None:
+    """Read the keys, and the expected checkpoint; None if no option is given.
+
+    Raises:
+        UsageError: Options are missing or contradict each other.
+        ConfigError: A file cannot be read, or is not a key.
+        CorruptObjectError: The expected checkpoint is damaged, or no trusted key has signed it.
+        OutputExistsError: The checkpoint to write exists.
+    """
+    if options.given() is None:
+        return None
+    if options.trusted_keys and options.expected is None:
+        raise click.UsageError("--trusted-key needs --expect-at-least FILE")
+    if options.sign_key is not None and options.save is None:
+        raise click.UsageError("--sign-key needs --save-checkpoint FILE")
+    if options.save is not None and os.path.lexists(options.save):
+        raise OutputExistsError(options.save)
+    if options.save is not None and not os.path.isdir(os.path.dirname(os.path.abspath(options.save))):
+        raise ConfigError(f"--save-checkpoint {options.save}: no such folder")
+    expected, digest = (None, None) if options.expected is None else _read_expected(options)
+    key = None
+    if options.sign_key is not None:
+        from litelog.checkpoints.signing import SigningKey
+
+        key = SigningKey(options.sign_key)
+    return CheckpointTask(expected, digest, options.save, key)
+
+
+def _read_expected(options: CheckpointOptions) -> tuple[Checkpoint | Position, str | None]:
+    from litelog.objects.checkpoint import LIMITS, decode
+    from litelog.objects.position import Position
+    from litelog.system.files import read_regular
+
+    name = options.expected or ""
+    try:
+        position = Position.parse(name)
+    except ValueError:
+        pass
+    else:
+        if options.trusted_keys:
+            raise click.UsageError("--trusted-key is for a checkpoint: a position has no signature")
+        return position, None
+    try:
+        body = read_regular(name, LIMITS.size)
+    except OSError as error:
+        raise ConfigError(f"--expect-at-least {name}: neither a position nor a checkpoint: {error.strerror}") from error
+    checkpoint = decode(name, body)
+    if not options.trusted_keys:
+        checkpoint = replace(checkpoint, key=None, signature=None)  # nobody knows whose they are
+    else:
+        from litelog.checkpoints.signing import read_trusted_key, require_signed
+
+        require_signed(name, checkpoint, [read_trusted_key(path) for path in options.trusted_keys])
+    return checkpoint, hashlib.sha256(body).hexdigest()
+
+
+def _compare(
+    task: CheckpointTask, client: ReplicaClient, formats: Callable[[str], LogFormat]
+) -> CheckpointComparison | None:
+    """Compare a replica with what is expected; None if nothing is. Raises StoreError."""
+    from litelog.checkpoints.held_history import CheckpointComparison, HeldHistory
+    from litelog.objects.checkpoint import Checkpoint
+
+    expected = task.expected
+    if expected is None:
+        return None
+    try:
+        history = HeldHistory(client, formats)
+        return history.compare(expected) if isinstance(expected, Checkpoint) else history.reach(expected)
+    except (NothingToRestoreError, CorruptionError) as error:
+        position = expected.position if isinstance(expected, Checkpoint) else expected
+        time = expected.time if isinstance(expected, Checkpoint) else None
+        return CheckpointComparison(position, time, None, 0, 0, (f"cannot be compared: {error}",))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOutcome:
+    """The outcome of a task."""
+
+    comparison: CheckpointComparison | None = None
+    saved: str | None = None
+    """The checkpoint's file that was written."""
+    unsaved: str | None = None
+    """The one that was not written, as the replica is not sound, or not as expected."""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code of the comparison."""
+        if self.comparison is None:
+            return ExitCode.DONE
+        if self.comparison.differences:
+            return ExitCode.CORRUPTION
+        return ExitCode.FAILURE if self.comparison.is_unjudged else ExitCode.DONE
+
+    def as_json(self) -> dict[str, Any]:
+        """The outcome as JSON values, for programs."""
+        found = self.comparison
+        compared = None if found is None else {**found.as_json(), "time": json_time(found.time)}
+        return {"checkpoint": compared, "saved_checkpoint": self.saved}
+
+    def show(self) -> None:
+        """Print the outcome for people; the last line is the verdict of the comparison."""
+        if self.saved is not None:
+            echo(f"wrote the checkpoint {self.saved}")
+        if self.unsaved is not None:
+            echo(f"the checkpoint {self.unsaved} was not written")
+        for line in _lines(self.comparison) if self.comparison is not None else ():
+            echo(line)
+
+
+def follow_task(
+    task: CheckpointTask | None, client: ReplicaClient, pattern: str | None, following: int | None, *, is_sound: bool
+) -> CheckpointOutcome:
+    """Compare a replica that was verified just now with what is expected. If it is sound and as expected, write the
+    new checkpoint.
+
+    Args:
+        task: What to do; None: nothing.
+        client: The replica.
+        pattern: The pattern for the names of log segments, if its format needs one.
+        following: The sequence after the replica's last record.
+        is_sound: Whether the verification found nothing wrong.
+
+    Raises:
+        OutputExistsError: The new checkpoint's file exists.
+        CorruptionError, StoreError: The replica cannot be read any more.
+        OSError: The file cannot be written.
+    """
+    if task is None:
+        return CheckpointOutcome()
+    from litelog.formats.registry import open_stored_format
+
+    formats = partial(open_stored_format, pattern=pattern)
+    comparison = _compare(task, client, formats)
+    if task.save is None:
+        return CheckpointOutcome(comparison)
+    if not is_sound or CheckpointOutcome(comparison).exit_code is not ExitCode.DONE:
+        return CheckpointOutcome(comparison, unsaved=task.save)
+    _save(task, task.save, client, formats, following)
+    return CheckpointOutcome(comparison, saved=task.save)
+
+
+def _save(
+    task: CheckpointTask,
+    path: str,
+    client: ReplicaClient,
+    formats: Callable[[str], LogFormat],
+    following: int | None,
+) -> None:
+    from litelog.checkpoints.held_history import HeldHistory
+    from litelog.objects.checkpoint import encode
+    from litelog.system.clock import SystemClock
+
+    checkpoint = HeldHistory(client, formats).checkpoint(SystemClock().now(), following, task.digest)
+    _write_new(path, encode(checkpoint if task.key is None else task.key.sign(checkpoint)))
+
+
+def _write_new(path: str, body: bytes) -> None:
+    """Write a new file, whole and synced, or none. Raises OutputExistsError, and OSError."""
+    from litelog.system.files import sync_folder
+
+    temporary = f"{path}.tmp"
+    with suppress(FileNotFoundError):
+        os.unlink(temporary)  # of a run that was killed
+    with open(temporary, "xb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise OutputExistsError(path) from None
+    finally:
+        os.unlink(temporary)
+    sync_folder(os.path.dirname(os.path.abspath(path)))
+
+
+def _lines(comparison: CheckpointComparison) -> Iterator[str]:
+    for difference in comparison.differences:
+        yield f"not as expected: the replica {difference}"
+    of = str(comparison.position) if comparison.time is None else f"the checkpoint of {format_second(comparison.time)}"
+    older = (
+        f"; {format_count(comparison.dropped, 'older one')} not in the replica any more" if comparison.dropped else ""
+    )
+    if comparison.differences:
+        yield f"{of}: {format_count(len(comparison.differences), 'difference')}"
+    elif comparison.is_unjudged:
+        yield f"{of}: nothing of it is left to compare: give a newer one"
+    elif comparison.time is None:
+        yield f"{of} is reached"
+    else:
+        signer = "" if comparison.signer is None else f", signed by {comparison.signer}"
+        yield f"{of}{signer}: holds all of {format_count(comparison.compared, 'log segment')} of it{older}"

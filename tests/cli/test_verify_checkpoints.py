@@ -1,0 +1,141 @@
+"""Checkpoints of ``litelog verify``: how one is written, and what a thief with each kind of credentials cannot hide."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import ExitCode
+from tests.builders.checkpoints import KEY, PRIVATE, PUBLIC
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Command, Outcome
+
+pytest.importorskip("cryptography")
+
+SIGN = ("--sign-key", "key.pem")
+TRUST = ("--trusted-key", "pub.pem")
+
+
+@pytest.fixture
+def shipped(litelog: Command) -> Command:
+    """A replica of 100 records, its signed checkpoint c1, and a copy of it from then in ``old``."""
+    (litelog.folder / "key.pem").write_text(PRIVATE)
+    (litelog.folder / "pub.pem").write_text(PUBLIC)
+    ship(litelog)
+    done = litelog("verify", "backup", "--save-checkpoint", "c1", *SIGN)
+    assert (done.code, done.out.splitlines()[-1]) == (ExitCode.DONE, "wrote the checkpoint c1"), done.err
+    shutil.copytree(litelog.folder / "backup", litelog.folder / "old")
+    return litelog
+
+
+def ship(litelog: Command) -> None:
+    litelog.lines(100)
+    assert litelog("replicate", "--once", "log", "backup").code == 0
+
+
+def verify(litelog: Command, replica: str, checkpoint: str, *more: str) -> Outcome:
+    return litelog("verify", replica, "--expect-at-least", checkpoint, *TRUST, *more)
+
+
+def test_a_replica_that_grew_holds_its_checkpoint_and_gets_the_next_one(shipped: Command) -> None:
+    ship(shipped)
+    done = verify(shipped, "backup", "c1", "--save-checkpoint", "c2", *SIGN)
+    assert done.code == ExitCode.DONE, done.out
+    assert done.out.splitlines()[-1].endswith(f"signed by {KEY}: holds all of 1 log segment of it")
+    first, second = (json.loads((shipped.folder / name).read_text()) for name in ("c1", "c2"))
+    assert (first["next"], second["next"], len(second["previous"]), "previous" in first) == (100, 200, 64, False)
+    (report,) = verify(shipped, "backup", "c2", "--json").lines
+    assert (report["checkpoint"]["signer"], report["checkpoint"]["compared_segments"]) == (KEY, 1)
+    assert (report["checkpoint"]["differences"], report["saved_checkpoint"]) == ([], None)
+
+
+def newest_wal(replica: Path) -> Path:
+    return max(replica.rglob("*.wal.lz4"))
+
+
+def test_a_thief_who_deletes_or_brings_back_an_earlier_state_is_noticed(shipped: Command) -> None:
+    ship(shipped)
+    assert verify(shipped, "backup", "c1", "--save-checkpoint", "c2", *SIGN).code == 0
+    assert shipped("verify", "old").code == ExitCode.DONE  # by itself, it is whole
+    done = verify(shipped, "old", "c2")
+    assert (done.code, done.out.splitlines()[-1].endswith(": 1 difference")) == (ExitCode.CORRUPTION, True)
+    newest_wal(shipped.folder / "backup").unlink()
+    assert shipped("verify", "backup").code == ExitCode.DONE
+    (report,) = verify(shipped, "backup", "c2", "--json").lines
+    (difference,) = report["checkpoint"]["differences"]
+    assert "and held" in difference
+
+
+def test_a_thief_who_writes_another_replica_is_noticed(shipped: Command) -> None:
+    forged = shipped.folder / "forged"
+    shipped.lines(100, "mine")
+    assert shipped("replicate", "--once", "mine", str(forged)).code == 0
+    assert verify(shipped, "forged", "c1").code == ExitCode.CORRUPTION
+    checkpoint = json.loads((shipped.folder / "c1").read_text())
+    assert shipped("verify", "forged", "--save-checkpoint", "f1").code == 0
+    ours = {**json.loads((shipped.folder / "f1").read_text()), "key": checkpoint["key"]}
+    (shipped.folder / "f2").write_text(json.dumps({**ours, "signature": checkpoint["signature"]}, indent=1))
+    for name, words in (("f1", "is not signed"), ("f2", "f2: ")):
+        done = verify(shipped, "forged", name)
+        assert (done.code, words in done.err) == (ExitCode.CORRUPTION, True), done.err
+
+
+def test_a_checkpoint_without_a_trusted_key_has_no_signer(shipped: Command) -> None:
+    (report,) = shipped("verify", "backup", "--expect-at-least", "c1", "--json").lines
+    assert (report["checkpoint"]["signer"], report["checkpoint"]["compared_segments"]) == (None, 1)
+
+
+def test_a_position_is_enough(shipped: Command) -> None:
+    ship(shipped)
+    position = shipped("generations", "backup", "--json").lines[0]["position"]
+    assert shipped("verify", "backup", "--expect-at-least", position).code == ExitCode.DONE
+    done = shipped("verify", "old", "--expect-at-least", position)
+    assert done.code == ExitCode.CORRUPTION
+    assert f"before {position}" in done.out
+
+
+def test_a_replica_that_is_not_sound_gets_no_checkpoint(shipped: Command) -> None:
+    wal = newest_wal(shipped.folder / "backup")
+    wal.write_bytes(wal.read_bytes()[:-1])
+    done = shipped("verify", "backup", "--save-checkpoint", "c2", *SIGN)
+    assert (done.code, done.out.splitlines()[-1]) == (ExitCode.CORRUPTION, "the checkpoint c2 was not written")
+    assert not (shipped.folder / "c2").exists()
+    done = verify(shipped, "backup", "c1")
+    assert (done.code, "cannot be read" in done.out) == (ExitCode.CORRUPTION, True)
+
+
+def test_a_copy_and_a_configured_log_hold_the_checkpoint(shipped: Command) -> None:
+    assert shipped("copy", "backup", "copied").code == 0
+    assert verify(shipped, "copied", "c1").code == ExitCode.DONE
+    (shipped.folder / "litelog.yml").write_text("logs:\n  - path: log\n    replicas:\n      - url: backup\n")
+    (report,) = verify(shipped, "log", "c1", "--config", "litelog.yml", "--json").lines
+    assert (report["local"], report["checkpoint"]["compared_segments"]) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (TRUST, 2, "--trusted-key needs --expect-at-least"),
+        (SIGN, 2, "--sign-key needs --save-checkpoint"),
+        (("--save-checkpoint", "c1"), 1, "c1: exists already"),
+        (("--save-checkpoint", "no/c1"), 2, "no such folder"),
+        (("--save-checkpoint", "c2", "--sample", "5%"), 2, "leave out --sample"),
+        (("--save-checkpoint", "c2", "--sign-key", "pub.pem"), 2, "pub.pem: is not a private key"),
+        (("--expect-at-least", "nothing"), 2, "neither a position nor a checkpoint"),
+        (("--expect-at-least", "pub.pem"), 6, "pub.pem: checkpoint: "),
+        (("--expect-at-least", "c1", "--trusted-key", "key.pem"), 2, "key.pem: is not a public key"),
+        (("--local", "--expect-at-least", "c1"), 2, "backup is a replica"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_read(
+    shipped: Command, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    done = shipped("verify", "backup", *arguments)
+    assert (done.code, done.out, words in done.err) == (code, "", True), done.err
+    assert sorted(path.name for path in shipped.folder.glob("c*")) == ["c1"]

@@ -1,0 +1,76 @@
+"""Signatures of checkpoints: keys as openssl writes them, and what is not accepted."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.checkpoints.signing import SigningKey, read_trusted_key, require_signed
+from litelog.errors import ConfigError, CorruptObjectError
+from litelog.objects.checkpoint import decode, encode
+from tests.builders.checkpoints import KEY, PRIVATE, PUBLIC, VECTOR, specification
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("cryptography")
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> SigningKey:
+    (tmp_path / "key.pem").write_text(PRIVATE)
+    (tmp_path / "pub.pem").write_text(PUBLIC)
+    return SigningKey(str(tmp_path / "key.pem"))
+
+
+def test_a_signature_is_the_same_each_time_and_in_the_specification(key: SigningKey, tmp_path: Path) -> None:
+    signed = key.sign(VECTOR)
+    assert (key.public, signed.key, read_trusted_key(str(tmp_path / "pub.pem"))) == (KEY, KEY, KEY)
+    assert f"`{signed.signature}`" in specification().replace("`\n`", "")
+    assert f"`{hashlib.sha256(encode(signed)).hexdigest()}`" in specification()
+    require_signed("c", decode("c", encode(signed)), [KEY])
+
+
+def test_every_other_text_and_key_is_refused(key: SigningKey) -> None:
+    signed = key.sign(VECTOR)
+    other = signed.segments[0]
+    for forged in (
+        replace(signed, time=signed.time + 1),
+        replace(signed, segments=(replace(other, length=1),)),
+        replace(signed, segments=()),
+        replace(signed, previous="0" * 64),
+        replace(signed, signature="0" * 128),
+        replace(signed, next=1),
+    ):
+        with pytest.raises(CorruptObjectError, match="a signature that is not of its key"):
+            require_signed("c", forged, [KEY])
+    with pytest.raises(CorruptObjectError, match=r"c: is signed with the key d75a.*, which is not trusted"):
+        require_signed("c", signed, ["0" * 64])
+    with pytest.raises(CorruptObjectError, match="c: is not signed"):
+        require_signed("c", VECTOR, [KEY])
+    with pytest.raises(CorruptObjectError, match="a signature that is not of its key"):
+        require_signed("c", replace(signed, key="0" * 64), ["0" * 64])
+
+
+def test_what_is_no_ed25519_key_is_named(key: SigningKey, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    curve = ec.generate_private_key(ec.SECP256R1())
+    pem = curve.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "curve.pem").write_bytes(pem)
+    (tmp_path / "none.pem").write_text("no key")
+    for name, words in (
+        ("curve.pem", "is not an Ed25519 key"),
+        ("none.pem", "is not a private key as PEM"),
+        ("pub.pem", "is not a private key as PEM"),
+        ("nothing.pem", "cannot be read as a key: No such file"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            SigningKey(str(tmp_path / name))
+    with pytest.raises(ConfigError, match="is not a public key as PEM"):
+        read_trusted_key(str(tmp_path / "key.pem"))
+    assert key.public == KEY
