@@ -56,6 +56,9 @@ def checkpoint_options(command: Any) -> Any:
     return command
 
 
+_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
     """The options of ``verify`` that are about checkpoints."""
@@ -252,7 +255,7 @@ def _write_new(path: str, body: bytes) -> None:
     temporary = f"{path}.tmp"
     with suppress(FileNotFoundError):
         os.unlink(temporary)  # of a run that was killed
-    with open(temporary, "xb") as file:
+    with os.fdopen(os.open(temporary, _FILE_FLAGS, 0o644), "wb") as file:
         file.write(body)
         file.flush()
         os.fsync(file.fileno())

@@ -53,6 +53,7 @@ def repair_log(
     Raises:
         LockedError: a writer, a mirror or a truncation has the log.
         SourceError: the log cannot be read or written.
+        NothingToRestoreError: no generation begins with ``generation``.
         ConfigError: the format is unknown, or no installed package serves a URL.
         CorruptionError, StoreError: a replica lost what was planned. Nothing was changed.
     """

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, SourceError
+from litelog.reading.latest import expand_generation
 from litelog.repair.histories import HistorySearch
 from litelog.repair.local_files import LocalFiles
 from litelog.repair.locking import locked_log, require_no_writer
@@ -56,6 +57,7 @@ def repair(
         SourceMissingError, SourceError: The log cannot be read or written. The log was not changed, or a part of its
             log segments is repaired.
         ConfigError, WrongFormatError: As ``check_log``.
+        ConfigError, NothingToRestoreError: No generation, or several, begin with ``generation``.
         CorruptionError, StoreError: A replica lost what was planned. Nothing was changed.
     """
     folder, started = os.path.abspath(folder), monotonic()
@@ -82,13 +84,14 @@ def _plan(
     generation: str | None,
     progress: Callable[[int, int], object] | None,
 ) -> tuple[LocalFiles, RepairPlan]:
+    name = None if generation is None else expand_generation(generation, clients)
     report = check_log(folder, log_format, progress)
     kept = sum(each.harmful for each in report.anomalies)
     if report.harmful > kept:
         raise SourceError(f"{folder}: has more than {kept} damaged places: restore it from a replica instead")
     files = LocalFiles(folder, log_format, report)
     log_id = LocalLog(folder, log_format).log_id()
-    histories = HistorySearch(clients, log_format, log_id, generation)
+    histories = HistorySearch(clients, log_format, log_id, name)
     return files, RepairPlanner(files, report, histories).plan()
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
     from litelog.restore.generation_bytes import ByteRun
     from litelog.stores.replica_client import ReplicaClient
 
@@ -77,10 +78,10 @@ class HistorySearch:
     """Finds the histories of some replicas. Makes no request before it is iterated, and each request once."""
 
     def __init__(
-        self, clients: Sequence[ReplicaClient], log_format: LogFormat, log_id: str | None, generation: str | None
+        self, clients: Sequence[ReplicaClient], log_format: LogFormat, log_id: str | None, generation: Generation | None
     ) -> None:
-        """``log_id``: the log's, in hex; None if its files state none. ``generation``: the only one to take, by its
-        name or first digits; None: all."""
+        """``log_id``: the log's, in hex; None if its files state none. ``generation``: the only one to take; None:
+        all."""
         self._clients = clients
         self._format = log_format
         self._log_id = log_id
@@ -132,7 +133,7 @@ class HistorySearch:
                     continued = newer.relation is Relation.CONTINUES and newer.predecessor == claim.generation
                     is_latest = is_latest and continued
                 newer = claim
-                if self._generation is None or str(claim.generation).startswith(self._generation):
+                if self._generation is None or claim.generation == self._generation:
                     chosen = is_latest or self._generation is not None
                     found = True
                     yield History(GenerationBytes(client, claim, self._format), is_latest=chosen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from litelog.errors import LockedError, SourceError, SourceMissingError
@@ -28,23 +28,21 @@ def locked_log(folder: str, log_format: LogFormat) -> Iterator[None]:
         LockedError: A writer, a mirror or a truncation has the log.
         SourceError: The folder cannot be opened, or is another user's.
     """
-    descriptors: list[int] = []
-    try:
-        descriptors.append(os.open(folder, OPEN_FOLDER))
-        _take(descriptors[0], folder, f"the truncation of {folder}")
-        path = os.path.join(folder, LOCK_NAME)
-        with suppress(FileNotFoundError):
-            is_own = log_format.has_log_id
-            descriptors.append(open_lock(path) if is_own else open_regular(path, os.O_RDWR | os.O_NOFOLLOW))
-            _take(descriptors[1], path, f"the log {folder}")
+    with ExitStack() as stack:
+        try:
+            opened = os.open(folder, OPEN_FOLDER)
+            stack.callback(os.close, opened)
+            _take(opened, folder, f"the truncation of {folder}")
+            path = os.path.join(folder, LOCK_NAME)
+            with suppress(FileNotFoundError):
+                lock = _open_lock(path, opened, log_format)
+                stack.callback(os.close, lock)
+                _take(lock, path, f"the log {folder}")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise SourceMissingError(folder, "no such folder") from error
+        except OSError as error:
+            raise SourceError(f"{error.filename or folder}: cannot be locked: {error.strerror or error}") from error
         yield
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise SourceMissingError(folder, "no such folder") from error
-    except OSError as error:
-        raise SourceError(f"{error.filename or folder}: cannot be repaired: {error.strerror or error}") from error
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
 
 
 def require_no_writer(folder: str, names: Iterable[str]) -> None:
@@ -59,6 +57,18 @@ def require_no_writer(folder: str, names: Iterable[str]) -> None:
                     raise LockedError(path, f"{path}, which a program has open for writing,")
             finally:
                 os.close(descriptor)
+
+
+def _open_lock(path: str, folder: int, log_format: LogFormat) -> int:
+    """Open the writer's lock. In litelog's own format, creates a missing one, for the owner of the folder: root may
+    repair a log whose writer is another user. Raises FileNotFoundError in other formats."""
+    if os.path.lexists(path) or not log_format.has_log_id:
+        return open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
+    lock = open_lock(path)
+    status = os.fstat(folder)
+    with suppress(PermissionError):
+        os.fchown(lock, status.st_uid, status.st_gid)
+    return lock
 
 
 def _take(descriptor: int, path: str, what: str) -> None:

@@ -57,7 +57,7 @@ Without --confirm nothing is changed. Replaced files are kept in .damaged, in
 the log's folder. A kill leaves each log segment as it was, or repaired: run it
 again.
 Exit codes: 0 no damage, or all of it is or can be repaired, 1 failure, or the
-log is in use, 2 usage, 6 some damage stays.
+log is in use, 2 usage, 3 no such generation, 6 some damage stays.
 """
 )
 @click.argument("folder", metavar="LOG_DIR", type=PLACE)

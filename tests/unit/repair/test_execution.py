@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from litelog.errors import LockedError, SourceError, SourceMissingError, StoreError
+from litelog.errors import LockedError, NothingToRestoreError, SourceError, SourceMissingError, StoreError
 from litelog.formats import Expectation
 from litelog.formats.influxdb import InfluxdbFormat
 from litelog.formats.litelog import LitelogFormat
@@ -221,6 +221,8 @@ def test_an_earlier_generation_supplies_a_tail_only_to_a_person_who_names_it(tmp
     (place,) = result.plan.places
     assert (str(place.method), result.left) == ("leave", 1)
     assert "--generation 00000001000000a1 takes them" in place.reason
+    with pytest.raises(NothingToRestoreError, match="no generation begins with 00000003"):
+        run(tmp_path, client, generation="00000003")
     assert run(tmp_path, client, generation="00000001").left == 0
     assert held(tmp_path) == whole()
 
@@ -339,3 +341,13 @@ def test_a_flipped_byte_in_the_second_of_three_messages_takes_no_message_away(tm
     result = repair(str(tmp_path), log_format, confirm=True)
     assert [(str(each.method), each.offset) for each in result.plan.places] == [("cut", ends[1])]
     assert (tmp_path / name).read_bytes() == whole_file[: ends[1]]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+def test_root_leaves_the_writers_lock_to_the_owner_of_the_folder(tmp_path: Path) -> None:
+    write(tmp_path, {**whole(), LAST.name: LAST.data[:-5]})
+    for path in (tmp_path, *tmp_path.iterdir()):
+        os.chown(path, 65534, 65534)
+    run(tmp_path, replica())
+    owners = {path.name: path.stat().st_uid for path in tmp_path.iterdir() if path.is_file()}
+    assert owners == dict.fromkeys([*whole(), ".lock"], 65534)
