@@ -1,0 +1,141 @@
+"""The verbs on logs that other programs wrote, as their users type them: a recorded log of each format."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from litelog.errors import ExitCode
+from litelog.formats.registry import open_format
+from tests.builders.recorded_logs import unpack
+from tests.builders.stdb_log import logical_bytes
+from tests.sampling import sampled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Command
+
+
+class Recorded(NamedTuple):
+    """A recorded log: its folder below ``tests/fixtures``, its scene, and the columns of its format's own."""
+
+    fixture: str
+    scene: str
+    columns: frozenset[str] = frozenset()
+
+
+LOGS = {
+    "kafka": Recorded("kafka", "rolled", frozenset({"headers", "timestampType", "producerId"})),
+    "spacetimedb": Recorded("spacetimedb", "compressed", frozenset({"epoch", "transactions"})),
+    "netlog": Recorded("netlog", "sets"),
+    "influxdb": Recorded("influxdb", "topic_1"),
+    "redis-aof": Recorded("redis_aof", "commands", frozenset({"command", "arguments", "ts"})),
+}
+
+
+class Scene:
+    """A recorded log with two replicas, and the configuration that names them."""
+
+    def __init__(self, litelog: Command, name: str) -> None:
+        self.litelog, self.name = litelog, name
+        self.log = unpack(LOGS[name].fixture, LOGS[name].scene, litelog.folder)
+        self.config = litelog.folder / "litelog.yml"
+        watermark = "    watermark: none\n" if name == "kafka" else ""
+        self.config.write_text(
+            f"state-dir: {litelog.folder}/daemon\naddr: off\nlogs:\n  - path: {self.log}\n    format: {name}\n"
+            f"{watermark}    replicas:\n      - url: {litelog.folder}/a\n      - url: {litelog.folder}/b\n"
+        )
+        done = litelog("replicate", "--once", "--config", str(self.config))
+        assert done.code == ExitCode.DONE, done.err
+
+    def restore(self, *words: str) -> Path:
+        """Restore into a new folder."""
+        folder = self.litelog.folder / f"out-{len(list(self.litelog.folder.glob('out-*')))}"
+        done = self.litelog("restore", *words, "-o", str(folder))
+        assert done.code == ExitCode.DONE, done.err
+        return folder
+
+    def cat(self, *words: str) -> list[dict[str, object]]:
+        done = self.litelog("cat", "--json", *words)
+        assert done.code == ExitCode.DONE, done.err
+        found: list[dict[str, object]] = done.lines
+        return found
+
+    def content(self, folder: Path) -> dict[str, bytes]:
+        """The log segments of a folder, as the writer first wrote them."""
+        order = open_format(self.name).segment_order
+        return {path.name: logical(path) for path in folder.iterdir() if order(path.name) is not None}
+
+
+def logical(path: Path) -> bytes:
+    data = path.read_bytes()
+    return logical_bytes(data) if path.name.endswith(".stdb.log") else data
+
+
+@pytest.fixture
+def scene(litelog: Command, request: pytest.FixtureRequest) -> Scene:
+    return Scene(litelog, request.param)
+
+
+def each(walk: str) -> pytest.MarkDecorator:
+    """All of the logs at night, and two of them by day."""
+    return pytest.mark.parametrize("scene", sampled(list(LOGS), 3, walk), indirect=True)
+
+
+@each("restores of other formats")
+def test_it_is_restored_to_a_sequence_a_time_and_a_generation(scene: Scene) -> None:
+    litelog, whole = scene.litelog, scene.content(scene.log)
+    records = scene.cat("a")
+    assert records == scene.cat(str(scene.log), "--format", scene.name)
+    assert set(records[0]) == {"sequence", "timestamp", "key", "value", *LOGS[scene.name].columns}
+    last, middle = (int(str(record["sequence"])) for record in (records[-1], records[len(records) // 2]))
+    (generation,) = litelog("generations", "--json", "a").lines
+    for words in ((), ("--sequence", str(last)), ("--timestamp", "0s"), ("--generation", generation["generation"])):
+        if last + 1 < generation["next"] and "--sequence" in words:
+            continue  # markers follow the last record
+        assert scene.content(scene.restore("a", *words)) == whole
+    some = scene.cat(str(scene.restore("a", "--sequence", str(middle))), "--format", scene.name)
+    assert some == records[: len(some)]
+    assert 0 < len(some) <= len(records) // 2 + 1
+    early = litelog("restore", "a", "-o", "early", "--timestamp", "1999-01-01T00:00:00Z")
+    assert (early.code, "nothing that early" in early.err) == (ExitCode.NOTHING_TO_RESTORE, True)
+
+
+@each("checks of other formats")
+def test_it_is_listed_verified_and_repaired_from_another_replica(scene: Scene) -> None:
+    litelog, log = scene.litelog, str(scene.log)
+    listed = litelog("segments", "--json", "a").lines
+    assert {line["file"] for line in listed} == scene.content(scene.log).keys()
+    assert [line["log_bytes"] for line in listed] == [len(scene.content(scene.log)[line["file"]]) for line in listed]
+    for words in (("a", "--against", log), (log, "--format", scene.name)):
+        done = litelog("verify", *words)
+        assert (done.code, done.out.splitlines()[-1]) == (ExitCode.DONE, "all is well")
+    (status,) = json.loads(litelog("status", "--json", "--config", str(scene.config)).out)["logs"]
+    assert {replica["next"] for replica in status["replicas"]} == {listed[-1]["next"]}
+    lost = sorted((litelog.folder / "a").rglob("*.segment.lz4"))[0]
+    lost.unlink()
+    damaged = litelog("verify", "a")
+    assert (damaged.code, lost.name in damaged.out) == (ExitCode.CORRUPTION, True)
+    assert litelog("restore", "a", "-o", "alone").code == ExitCode.CORRUPTION
+    assert scene.content(scene.restore("a", "b")) == scene.content(scene.log)
+
+
+@each("mistakes with other formats")
+def test_another_format_ships_nothing_and_truncation_is_off(scene: Scene) -> None:
+    litelog = scene.litelog
+    before = scene.content(scene.log)
+    for other in [name for name in LOGS if name != scene.name]:
+        words = ("--watermark", "none") if other == "kafka" else ()
+        done = litelog("replicate", "--once", "--format", other, *words, str(scene.log), "wrong")
+        assert done.code != ExitCode.DONE
+        assert f"--format {scene.name}" in done.err
+        assert not (litelog.folder / "wrong" / "generations").exists()
+    assert scene.content(scene.log) == before
+    text = scene.config.read_text()
+    scene.config.write_text(text.replace("    replicas", "    truncate: {max-bytes: 1MiB}\n    replicas"))
+    done = litelog("config", "check", "--config", str(scene.config))
+    assert done.code == (ExitCode.DONE if scene.name == "spacetimedb" else ExitCode.USAGE)
+    assert ("leave truncate out" in done.err) is (scene.name != "spacetimedb")
