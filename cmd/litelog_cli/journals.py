@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 import click
 
-from litelog.errors import ExitCode
+from litelog.errors import CorruptObjectError, ExitCode
 from litelog.units import StartKind, StartPoint, format_count, format_size
 from litelog_cli.arguments import opened_replica
 from litelog_cli.configured import find_replica
@@ -30,10 +31,15 @@ replicated."""
 
 @contextmanager
 def opened_journal(place: str, config_file: str | None) -> Iterator[ObjectStore]:
-    """The store that holds the fragments, with retries; it is closed at the end."""
+    """The store that holds the fragments, with retries; it is closed at the end. Errors about damage say what to do."""
     replica = find_replica(place, config_file)
     with opened_replica(replica.url, replica.options) as client:
-        yield cast("ObjectReplicaClient", client).store
+        try:
+            yield cast("ObjectReplicaClient", client).store
+        except CorruptObjectError as error:
+            checks = f"litelog verify --format {GAZETTE} {shlex.quote(client.url)}"
+            error.lines = (f"{client.url}: {error}", f"{checks} lists all that is damaged or missing")
+            raise
 
 
 def journal_batches(

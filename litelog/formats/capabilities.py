@@ -196,6 +196,21 @@ class Capabilities(Protocol):
             commits: All of its commits.
         """
 
+    def first_indexed(self, name: str, content: bytes, time: int) -> int | None:
+        """Return the sequence of the first record that an index file says was written at a time or later.
+
+        Only for a format without timestamps that also has ``index_name``. A reader of the log's folder can then begin
+        at a time.
+
+        Args:
+            name: The log segment's file name.
+            content: The content of its index file.
+            time: The time, in microseconds since 1970.
+
+        Returns:
+            The sequence; None if no record of the log segment is that late.
+        """
+
     def is_log_folder(self, name: str) -> bool:
         """Return whether a folder of that name may be a log, where a daemon looks for logs in a folder of logs.
 
@@ -402,6 +417,17 @@ def index_name(log_format: LogFormat, name: str) -> str | None:
     """The name of the index file without which the log's writer does not open a log segment; None if there is none."""
     offered = cast("Capabilities", log_format)
     return offered.index_name(name) if hasattr(log_format, "index_name") else None
+
+
+def has_indexed_times(log_format: LogFormat) -> bool:
+    """Whether index files say when records were written."""
+    return hasattr(log_format, "first_indexed")
+
+
+def first_indexed(log_format: LogFormat, name: str, content: bytes, time: int) -> int | None:
+    """The sequence of the first record of a log segment that its index file says was written at ``time`` or later; None
+    if there is none. Only for a format that has indexed times."""
+    return cast("Capabilities", log_format).first_indexed(name, content, time)
 
 
 def write_index(log_format: LogFormat, name: str, head: bytes, commits: Iterable[Commit]) -> bytes:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from litelog.errors import ConfigError
+from litelog.formats.capabilities import has_indexed_times
 from litelog.system.clock import SystemClock
 from litelog.units import EPOCH, StartKind, parse_start, to_microseconds
 
@@ -62,8 +63,13 @@ class ReadBounds:
         )
 
     def check(self, log_format: LogFormat) -> None:
-        """Raise ConfigError if the reader begins or ends at a time, and the format has no timestamps."""
-        if not log_format.has_timestamps and (self.start_time is not None or self.end_time is not None):
+        """Raise ConfigError if the reader begins or ends at a time, and nothing shows when records were written.
+
+        Timestamps do, and for the beginning index files.
+        """
+        if log_format.has_timestamps or (has_indexed_times(log_format) and self.end_time is None):
+            return
+        if self.start_time is not None or self.end_time is not None:
             raise ConfigError(f"the format {log_format.name} has no timestamps to start or end at")
 
 

@@ -12,6 +12,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.formats.record_stream import RecordStream
 from litelog.formats.registry import open_format
 from litelog.log.cursor import LARGE_PIECE_BYTES, PIECE_BYTES, LogCursor
+from litelog.log.indexed_times import sequence_at
 from litelog.log.read_bounds import ReadBounds
 from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
@@ -88,7 +89,8 @@ class LogReader(RecordStream):
         self._bounds = bounds = ReadBounds.of(start, start_time, end, end_time)
         bounds.check(self._format)
         self.folder = folder = os.fspath(folder)
-        self._start, self._skip_before = bounds.start, bounds.start_time
+        self._start, self._start_time = bounds.start, bounds.start_time
+        self._skip_before = bounds.start_time if self._format.has_timestamps else None
         self._follow, self._timeout = follow, timeout if block else 0.0
         self._watcher, self._own_watcher = watcher, watcher is None
         self._clock = SystemClock()
@@ -221,8 +223,11 @@ class LogReader(RecordStream):
         return False
 
     def _seek(self) -> StartPlace | None:
-        if self._bounds.start_time is not None:
-            return self._seeker.before_time(self._bounds.start_time)
+        if self._start_time is not None and not self._format.has_timestamps:
+            found = sequence_at(self.folder, self._names, self._format, self._start_time)
+            self._start, self._start_time, self._skip_to = "end" if found is None else found, None, found
+        if self._start_time is not None:
+            return self._seeker.before_time(self._start_time)
         if isinstance(self._start, int):
             return self._seeker.before(self._start)
         if self._start == "earliest":

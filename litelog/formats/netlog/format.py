@@ -12,7 +12,7 @@ from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats.columns import Columns
 from litelog.formats.commit_tail import is_zero
 from litelog.formats.log_format import Commit, Damage, Expectation, FinishedTail, Scan, Tail
-from litelog.formats.netlog.index_file import index_rows
+from litelog.formats.netlog.index_file import first_number, index_rows
 from litelog.formats.netlog.message_walk import MessageRun, check_sequences, find_following, find_message, walk
 from litelog.formats.netlog.messages import (
     MESSAGE_BYTES,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
+_SECOND = 1_000_000
 _NAMES = NumberedNames("netlog", re.compile(r"([0-9]{20})\.data"), "an offset of 20 digits and .data")
 SETTINGS = "settings.json"
 """The topic's settings, without which the server takes its defaults."""
@@ -53,6 +54,10 @@ class NetlogFormat(NumberedFormat):
 
     def write_index(self, name: str, head: bytes, commits: Iterable[Commit]) -> bytes:
         return index_rows(_NAMES.sequence_of(name) or 0, head, commits)
+
+    def first_indexed(self, name: str, content: bytes, time: int) -> int | None:
+        number = first_number(content, time // _SECOND)
+        return None if number is None else (_NAMES.sequence_of(name) or 0) + number
 
     def side_files(self, names: Sequence[str]) -> list[str]:
         return [SETTINGS] if SETTINGS in names else []

@@ -28,6 +28,16 @@ ROWS = 102_400
 """How many rows the server gives a log segment."""
 
 
+def first_number(content: bytes, seconds: int) -> int | None:
+    """The number, from 0 on, of the first record that was written at ``seconds`` since 1970 or later, by an index file.
+
+    None if there is none. The server may be writing the file.
+    """
+    rows = np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], ROW)
+    found = np.flatnonzero((rows["number"] > 0) & (rows["time"] > 0) & (rows["time"] >= seconds))
+    return int(rows["number"][found[0]]) - 1 if len(found) else None
+
+
 def index_rows(first: int, head: bytes, commits: Iterable[Commit]) -> bytes:
     """The index file of a log segment.
 

@@ -68,6 +68,8 @@ def test_a_damaged_fragment_ends_the_output_before_it(command: InProcess, journa
     done = command("cat", "--format", "gazette", "clicks")
     assert (done.code, done.out) == (6, b"".join(CONTENTS[:3]).decode())
     assert f"{path.name}: SHA-1 of the content is" in done.err
+    assert "litelog verify --format gazette file://" in done.err
+    assert "several replicas" not in done.err
     verified = command("verify", "--format", "gazette", "--json", "clicks")
     assert verified.code == 6
     ((report),) = verified.lines
