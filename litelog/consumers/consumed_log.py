@@ -21,7 +21,7 @@ from litelog.reading.combined_reader import CombinedReader, folder_source, repli
 from litelog.reading.latest import find_latest
 from litelog.reading.replica_records import open_records
 from litelog.reading.several_places import replica_sources
-from litelog.stores.object_store import KeepsConsumers
+from litelog.stores.capabilities import KeepsConsumers
 from litelog.stores.opening import opened_replica
 from litelog.stores.registry import local_folder, open_store, redact
 

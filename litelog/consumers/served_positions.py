@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from litelog.consumers.positions import require_name
 from litelog.errors import ConfigError, ConsumerMovedError, StoreError
 from litelog.objects.consumer_position import ConsumerPosition, position_fields, read_position
-from litelog.stores.object_store import KeepsConsumers
+from litelog.stores.capabilities import KeepsConsumers
 from litelog.stores.opening import naming_store
 from litelog.stores.registry import open_store, redact
 from litelog.stores.retrying_store import RetryingStore

@@ -26,7 +26,7 @@ from litelog.objects.wal_stream import StreamError
 from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -252,25 +252,6 @@ class AwaitsMirrors(Protocol):
 
     def close(self) -> None:
         """Release the store's resources."""
-
-
-@runtime_checkable
-class KeepsConsumers(Protocol):
-    """An optional capability of a store that is the log of a daemon: the daemon keeps the positions of the log's
-    consumers. Positions are JSON values, as litelog/live/README.md specifies them."""
-
-    def list_consumers(self) -> Sequence[str]:
-        """The names of the consumers, sorted. Raises StoreError."""
-
-    def read_consumer(self, name: str) -> Mapping[str, object] | None:
-        """The position of a consumer; None if there is none. Raises StoreError."""
-
-    def move_consumer(self, name: str, fields: Mapping[str, object]) -> Mapping[str, object] | None:
-        """Move a consumer, and return its new position; None if its position has another revision than ``fields``
-        state. Raises StoreError."""
-
-    def delete_consumer(self, name: str) -> bool:
-        """Delete a consumer. Returns whether there was one. Raises StoreError."""
 
 
 @runtime_checkable

@@ -45,7 +45,14 @@ _SIGNATURE = re.compile(r"(Signature=)[0-9a-f]{64}")
 
 _OPERATIONS = frozenset(
     {
-        *("PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "AbortMultipartUpload"),
+        *(
+            "PutObject",
+            "CreateMultipartUpload",
+            "UploadPart",
+            "UploadPartCopy",
+            "CompleteMultipartUpload",
+            "AbortMultipartUpload",
+        ),
         *("GetObject", "HeadObject", "ListObjectsV2", "DeleteObject", "DeleteObjects", "HeadBucket", "CreateSession"),
     }
 )

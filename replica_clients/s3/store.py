@@ -28,6 +28,7 @@ from litelog.stores.object_store import (
 )
 from replica_clients.s3.clients import S3Connection
 from replica_clients.s3.errors import NO_BATCHES, NotS3Error, S3Error
+from replica_clients.s3.server_copy import copy_parts, is_one_service
 from replica_clients.s3.settings import S3Settings, read_settings
 from replica_clients.s3.upload import PART_BYTES, SINGLE_BYTES, S3Upload
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.stores.object_store import ObjectStore
     from replica_clients.s3.errors import S3Failures
 
 MAX_BATCH_KEYS = 1000
@@ -68,10 +70,11 @@ class S3Store:
 
     def __init__(self, settings: S3Settings, *, single_bytes: int = SINGLE_BYTES, part_bytes: int = PART_BYTES) -> None:
         self.url = settings.url
+        self.settings = settings
         self._prefix = settings.prefix
         self._connection = S3Connection(settings)
         self._upload = S3Upload(self._connection, single_bytes, part_bytes)
-        self._batches = True
+        self._batches = self._copies = True
         key = settings.sse_customer_key
         self._reading = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": key} if key else {}
 
@@ -109,6 +112,15 @@ class S3Store:
         require_key(key)
         with _conditional("put", key, "no create-only completion of an upload in parts (If-None-Match)"):
             self._upload.put_in_parts(key, body)
+
+    def copy_from(self, source: ObjectStore, key: str, body: Iterable[Buffer]) -> bool:
+        require_key(key)
+        if not (self._copies and isinstance(source, S3Store)):
+            return False
+        if not is_one_service(source.settings, self.settings):
+            return False
+        self._copies = copy_parts(source.settings, self._connection, key, body)
+        return self._copies
 
     def list_in_pages(self, prefix: str, keys: int) -> Iterator[Sequence[ObjectInfo]]:
         require_prefix(prefix)

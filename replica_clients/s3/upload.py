@@ -147,7 +147,7 @@ class S3Upload:
         self._part_bytes = part_bytes
         self._budget = budget
         self._encryption = _encryption(connection.settings)
-        self._placement = _placement(connection.settings)
+        self._placement = placement(connection.settings)
         self._in_progress: set[threading.Event] = set()
 
     def put(self, key: str, body: Iterable[Buffer], create_only: bool) -> None:
@@ -191,7 +191,7 @@ class S3Upload:
         declared = {"ChecksumAlgorithm": algorithm} if algorithm else {}
         begun = self._request("put", key, "create_multipart_upload", **declared, **self._placement, **self._encryption)
         with self._connection.failures.reading("put", key):
-            upload = _Upload(self._connection, key, str(begun["UploadId"]))
+            upload = PartsUpload(self._connection, key, str(begun["UploadId"]))
         try:
             self._send_parts(key, upload, parts, first)
             self._request(  # no retry: a lost answer would look like another writer
@@ -204,10 +204,10 @@ class S3Upload:
                 **_customer_key(self._settings),
             )
         except BaseException:
-            self._abort(key, upload)
+            abort_upload(self._connection, key, upload)
             raise
 
-    def _send_parts(self, key: str, upload: _Upload, parts: Parts, first: UploadPart | None) -> None:
+    def _send_parts(self, key: str, upload: PartsUpload, parts: Parts, first: UploadPart | None) -> None:
         """Send all parts, each with its own retries. The first one that fails for good stops the others."""
         ended = threading.Event()
         self._in_progress.add(ended)
@@ -240,20 +240,11 @@ class S3Upload:
                 ended.set()
                 self._in_progress.discard(ended)
 
-    def _abort(self, key: str, upload: _Upload) -> None:
-        """Make the store delete the parts, which cost storage. A failure here does not hide the original error."""
-        try:
-            RetryingStore(cast("ObjectStore", upload), threading.Event(), ABORT_RETRIES).delete([key])
-        except StoreError as error:
-            said = "%s: parts may be left; a lifecycle rule can remove them: %s"
-            extra = fields("upload-not-aborted", replica=self._settings.url, object=key)
-            _logger.warning(said, self._settings.url, error, extra=extra)
-
     def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
         return self._connection.request(operation, key, method, Key=self._settings.prefix + key, **parameters)
 
 
-class _Upload:
+class PartsUpload:
     """One upload in parts, with the methods of ObjectStore that retries need.
 
     ``put`` sends a part by its number, and ``delete`` aborts the upload. Both may be repeated.
@@ -296,6 +287,16 @@ class _Upload:
         return self._connection.request(operation, self._key, method, **place, **parameters)
 
 
+def abort_upload(connection: S3Connection, key: str, upload: PartsUpload) -> None:
+    """Make the store delete the parts, which cost storage. A failure here does not hide the original error."""
+    try:
+        RetryingStore(cast("ObjectStore", upload), threading.Event(), ABORT_RETRIES).delete([key])
+    except StoreError as error:
+        url = connection.settings.url
+        said = "%s: parts may be left; a lifecycle rule can remove them: %s"
+        _logger.warning(said, url, error, extra=fields("upload-not-aborted", replica=url, object=key))
+
+
 def _wait_for(running: set[Future[None]], left: int) -> set[Future[None]]:
     """Wait until at most ``left`` are running. Returns those. Raises the error of an upload that failed."""
     while len(running) > left:
@@ -323,7 +324,8 @@ def _join(body: Sequence[Buffer]) -> bytes:
     return b"".join(body)
 
 
-def _placement(settings: S3Settings) -> dict[str, str]:
+def placement(settings: S3Settings) -> dict[str, str]:
+    """Parameters for where the service keeps a new object."""
     return {"StorageClass": settings.storage_class} if settings.storage_class else {}
 
 
