@@ -38,7 +38,8 @@ _OPTIONS = (
         "trusted_keys",
         metavar="PEM_FILE",
         multiple=True,
-        help="Public Ed25519 key that must have signed that checkpoint. Repeatable: one of several.",
+        help="Public Ed25519 key that must have signed that checkpoint. Repeatable: one of several. Or a checkpoint "
+        "with a --next-key, signed with a key before it: adds that key.",
     ),
     click.option(
         "--save-checkpoint",
@@ -46,6 +47,7 @@ _OPTIONS = (
         help="If all is well, write a checkpoint: what the replica holds, to compare with it later.",
     ),
     click.option("--sign-key", metavar="PEM_FILE", help="Sign that checkpoint with this private Ed25519 key."),
+    click.option("--next-key", metavar="PEM_FILE", help="State there that this public key is the signer's, too."),
 )
 
 
@@ -68,6 +70,7 @@ class CheckpointOptions:
     trusted_keys: tuple[str, ...]
     save: str | None
     sign_key: str | None
+    next_key: str | None
 
     def given(self) -> str | None:
         """The first of the options that is given; None if none is."""
@@ -76,6 +79,7 @@ class CheckpointOptions:
             "--trusted-key": self.trusted_keys,
             "--save-checkpoint": self.save,
             "--sign-key": self.sign_key,
+            "--next-key": self.next_key,
         }
         return next((option for option, value in named.items() if value), None)
 
@@ -89,6 +93,8 @@ class CheckpointTask:
     """SHA-256 of the expected checkpoint's file."""
     save: str | None
     key: SigningKey | None
+    next_key: str | None
+    """Another public key of the signer, in hex."""
 
 
 def read_task(options: CheckpointOptions) -> CheckpointTask | None:
@@ -106,17 +112,20 @@ def read_task(options: CheckpointOptions) -> CheckpointTask | None:
         raise click.UsageError("--trusted-key needs --expect-at-least FILE")
     if options.sign_key is not None and options.save is None:
         raise click.UsageError("--sign-key needs --save-checkpoint FILE")
+    if options.next_key is not None and options.sign_key is None:
+        raise click.UsageError("--next-key needs --sign-key PEM_FILE")
     if options.save is not None and os.path.lexists(options.save):
         raise OutputExistsError(options.save)
     if options.save is not None and not os.path.isdir(os.path.dirname(os.path.abspath(options.save))):
         raise ConfigError(f"--save-checkpoint {options.save}: no such folder")
     expected, digest = (None, None) if options.expected is None else _read_expected(options)
-    key = None
+    key = next_key = None
     if options.sign_key is not None:
-        from litelog.checkpoints.signing import SigningKey
+        from litelog.checkpoints.signing import SigningKey, read_trusted_key
 
         key = SigningKey(options.sign_key)
-    return CheckpointTask(expected, digest, options.save, key)
+        next_key = None if options.next_key is None else read_trusted_key(options.next_key)
+    return CheckpointTask(expected, digest, options.save, key, next_key)
 
 
 def _read_expected(options: CheckpointOptions) -> tuple[Checkpoint | Position, str | None]:
@@ -139,11 +148,11 @@ def _read_expected(options: CheckpointOptions) -> tuple[Checkpoint | Position, s
         raise ConfigError(f"--expect-at-least {name}: neither a position nor a checkpoint: {error.strerror}") from error
     checkpoint = decode(name, body)
     if not options.trusted_keys:
-        checkpoint = replace(checkpoint, key=None, signature=None)  # nobody knows whose they are
+        checkpoint = replace(checkpoint, next_key=None, key=None, signature=None)  # nobody knows whose they are
     else:
-        from litelog.checkpoints.signing import read_trusted_key, require_signed
+        from litelog.checkpoints.signing import read_trusted_keys, require_signed
 
-        require_signed(name, checkpoint, [read_trusted_key(path) for path in options.trusted_keys])
+        require_signed(name, checkpoint, read_trusted_keys(options.trusted_keys))
     return checkpoint, hashlib.sha256(body).hexdigest()
 
 
@@ -245,7 +254,7 @@ def _save(
     from litelog.system.clock import SystemClock
 
     checkpoint = HeldHistory(client, formats).checkpoint(SystemClock().now(), following, task.digest)
-    _write_new(path, encode(checkpoint if task.key is None else task.key.sign(checkpoint)))
+    _write_new(path, encode(checkpoint if task.key is None else task.key.sign(checkpoint, task.next_key)))
 
 
 def _write_new(path: str, body: bytes) -> None:

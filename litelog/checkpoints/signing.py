@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, CorruptObjectError
 from litelog.installation import install_command
-from litelog.objects.checkpoint import signed_text
+from litelog.objects.checkpoint import LIMITS, decode, signed_text
 from litelog.system.files import read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from litelog.objects.checkpoint import Checkpoint
 
@@ -29,10 +29,35 @@ class SigningKey:
         self.public = found.public_key().public_bytes_raw().hex()
         """The public key, in hex."""
 
-    def sign(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint with this key's signature."""
-        keyed = replace(checkpoint, key=self.public, signature=None)
+    def sign(self, checkpoint: Checkpoint, next_key: str | None = None) -> Checkpoint:
+        """The checkpoint with this key's signature. ``next_key``: another public key that is to be trusted, in hex."""
+        keyed = replace(checkpoint, next_key=next_key, key=self.public, signature=None)
         return replace(keyed, signature=self._key.sign(signed_text(keyed)).hex())
+
+
+def read_trusted_keys(paths: Sequence[str]) -> list[str]:
+    """Read the public keys that are trusted, in hex.
+
+    Args:
+        paths: PEM files with a public key, and checkpoints that name another key of a signer. A checkpoint counts if a
+            key of a file before it has signed it.
+
+    Raises:
+        ConfigError: A file cannot be read, or is neither; or a checkpoint names no other key.
+        CorruptObjectError: A checkpoint is damaged, or no key before it has signed it.
+    """
+    trusted: list[str] = []
+    for path in paths:
+        body = _read(path, LIMITS.size)
+        if not body.startswith(b"{"):
+            trusted.append(read_trusted_key(path))
+            continue
+        checkpoint = decode(path, body)
+        require_signed(path, checkpoint, trusted)
+        if checkpoint.next_key is None:
+            raise ConfigError(f"{path}: is a checkpoint that names no other key")
+        trusted.append(checkpoint.next_key)
+    return trusted
 
 
 def read_trusted_key(path: str) -> str:
@@ -60,9 +85,7 @@ def require_signed(name: str, checkpoint: Checkpoint, trusted: Iterable[str]) ->
 def _load(path: str, function: str, kind: str, **options: Any) -> Any:
     serialization, kinds = _library()
     try:
-        found = getattr(serialization, function)(read_regular(path, MAX_KEY_BYTES), **options)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read as a key: {error.strerror}") from error
+        found = getattr(serialization, function)(_read(path, MAX_KEY_BYTES), **options)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{path}: is not a {kind} key as PEM, without a passphrase") from error
     except Exception as error:
@@ -72,6 +95,13 @@ def _load(path: str, function: str, kind: str, **options: Any) -> Any:
     if not isinstance(found, kinds[kind]):
         raise ConfigError(f"{path}: is not an Ed25519 key")
     return found
+
+
+def _read(path: str, limit: int) -> bytes:
+    try:
+        return read_regular(path, limit)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read as a key: {error.strerror}") from error
 
 
 def _library() -> tuple[Any, dict[str, Any]]:

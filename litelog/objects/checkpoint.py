@@ -67,6 +67,8 @@ class Checkpoint:
     """The sequence after the last record; None without records."""
     previous: str | None = None
     """SHA-256 of the checkpoint file with which this state was compared before: this one continues it."""
+    next_key: str | None = None
+    """The public key, in hex, that the signer trusts as its own from now on; None if there is no other one."""
     key: str | None = None
     """The public Ed25519 key of the signer, in hex; None if it is not signed."""
     signature: str | None = None
@@ -102,6 +104,8 @@ def _parse(body: bytes) -> Checkpoint:
     checkpoint = Checkpoint(**read_all(_FIELDS, fields))
     if (checkpoint.key is None) != (checkpoint.signature is None):
         refuse("signature of a checkpoint with that key", checkpoint.signature)
+    if checkpoint.next_key is not None and checkpoint.key is None:
+        refuse("next_key of a checkpoint that is not signed", checkpoint.next_key)
     if _text(_stated(checkpoint)) != _text(fields):  # else a signature would not cover all that the file says
         raise ValueError("has fields that a checkpoint does not have, or in another order")
     return checkpoint
@@ -117,6 +121,7 @@ def _stated(checkpoint: Checkpoint) -> dict[str, object]:
         "next": checkpoint.next,
         "previous": checkpoint.previous,
         "segments": [[each.file, each.length, each.digest] for each in checkpoint.segments],
+        "next_key": checkpoint.next_key,
         "key": checkpoint.key,
         "signature": checkpoint.signature,
     }
@@ -159,6 +164,7 @@ _FIELDS: dict[str, Reader[Any]] = {
     "segments": _segments,
     "next": optional(SEQUENCE),
     "previous": optional(sha256),
+    "next_key": optional(_hex(_KEY_DIGITS)),
     "key": optional(_hex(_KEY_DIGITS)),
     "signature": optional(_hex(_SIGNATURE_DIGITS)),
 }

@@ -55,6 +55,22 @@ def test_a_replica_that_grew_holds_its_checkpoint_and_gets_the_next_one(shipped:
     assert (report["checkpoint"]["differences"], report["saved_checkpoint"]) == ([], None)
 
 
+def test_keys_are_exchanged_by_a_signed_statement(shipped: Command) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (shipped.folder / "new.pem").write_bytes(private)
+    (shipped.folder / "newpub.pem").write_bytes(public)
+    done = verify(shipped, "backup", "c1", "--save-checkpoint", "c2", *SIGN, "--next-key", "newpub.pem")
+    assert done.code == ExitCode.DONE, done.err
+    assert verify(shipped, "backup", "c2", "--save-checkpoint", "c3", "--sign-key", "new.pem").code == ExitCode.DONE
+    assert verify(shipped, "backup", "c3").code == ExitCode.CORRUPTION
+    assert verify(shipped, "backup", "c3", "--trusted-key", "c2").code == ExitCode.DONE
+
+
 def newest_wal(replica: Path) -> Path:
     return max(replica.rglob("*.wal.lz4"))
 
@@ -123,6 +139,7 @@ def test_a_copy_and_a_configured_log_hold_the_checkpoint(shipped: Command) -> No
     [
         (TRUST, 2, "--trusted-key needs --expect-at-least"),
         (SIGN, 2, "--sign-key needs --save-checkpoint"),
+        (("--save-checkpoint", "c2", "--next-key", "pub.pem"), 2, "--next-key needs --sign-key"),
         (("--save-checkpoint", "c1"), 1, "c1: exists already"),
         (("--save-checkpoint", "no/c1"), 2, "no such folder"),
         (("--save-checkpoint", "c2", "--sample", "5%"), 2, "leave out --sample"),

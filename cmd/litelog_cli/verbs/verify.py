@@ -61,6 +61,7 @@ class VerifyOptions:
     trusted_keys: tuple[str, ...]
     save_checkpoint: str | None
     sign_key: str | None
+    next_key: str | None
     parallelism: int
     config_file: str | None
     strict: bool
@@ -240,7 +241,8 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
 
 
 def _checkpoint(options: VerifyOptions) -> CheckpointOptions:
-    return CheckpointOptions(options.expected, options.trusted_keys, options.save_checkpoint, options.sign_key)
+    keys = (options.sign_key, options.next_key)
+    return CheckpointOptions(options.expected, options.trusted_keys, options.save_checkpoint, *keys)
 
 
 def _verify_journal(options: VerifyOptions) -> int:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from litelog.checkpoints.signing import SigningKey, read_trusted_key, require_signed
+from litelog.checkpoints.signing import SigningKey, read_trusted_key, read_trusted_keys, require_signed
 from litelog.errors import ConfigError, CorruptObjectError
 from litelog.objects.checkpoint import decode, encode
 from tests.builders.checkpoints import KEY, PRIVATE, PUBLIC, VECTOR, specification
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytest.importorskip("cryptography")
 
@@ -74,3 +71,17 @@ def test_what_is_no_ed25519_key_is_named(key: SigningKey, tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="is not a public key as PEM"):
         read_trusted_key(str(tmp_path / "key.pem"))
     assert key.public == KEY
+
+
+def test_a_signed_checkpoint_hands_the_trust_on_to_the_next_key(key: SigningKey, tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("pub.pem", "first", "second")]
+    Path(paths[1]).write_bytes(encode(key.sign(VECTOR, "1" * 64)))
+    assert read_trusted_keys(paths[:2]) == [KEY, "1" * 64]
+    with pytest.raises(CorruptObjectError, match="first: is signed with the key d75a"):
+        read_trusted_keys(paths[1::-1])
+    Path(paths[2]).write_bytes(encode(replace(key.sign(VECTOR, "1" * 64), next_key="2" * 64)))
+    with pytest.raises(CorruptObjectError, match="second: has a signature that is not of its key"):
+        read_trusted_keys(paths)
+    Path(paths[2]).write_bytes(encode(key.sign(VECTOR)))
+    with pytest.raises(ConfigError, match="second: is a checkpoint that names no other key"):
+        read_trusted_keys(paths)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from litelog.objects.checkpoint import Checkpoint
 
 DIGEST = hashlib.sha256(b"abc").hexdigest()
-SIGNED_VECTOR = replace(VECTOR, previous=DIGEST, key="ab" * 32, signature="cd" * 64)
+SIGNED_VECTOR = replace(VECTOR, previous=DIGEST, next_key="ef" * 32, key="ab" * 32, signature="cd" * 64)
 
 
 @pytest.mark.parametrize("checkpoint", [VECTOR, SIGNED_VECTOR, replace(VECTOR, next=None, segments=())])
@@ -64,6 +64,8 @@ def changed(**changes: object) -> bytes:
         (changed(key="AB" * 32), "key"),
         (changed(signature="cd"), "signature"),
         (changed(signature=...), "signature of a checkpoint with that key"),
+        (changed(signature=..., key=...), "next_key of a checkpoint that is not signed"),
+        (changed(next_key=1), "next_key"),
         (changed(comment="not covered by a reader"), "has fields"),
         (changed(next=...), None),
     ],
