@@ -87,12 +87,18 @@ def find_identities(options: Mapping[str, object]) -> Identities | None:
     The option ``identity-file`` comes first, then the variable LITELOG_IDENTITY, then the credential
     ``litelog-identity`` of a systemd service.
     """
+    path = find_identity_file(options)
+    return None if path is None else read_identities(path)
+
+
+def find_identity_file(options: Mapping[str, object]) -> str | None:
+    """The file that ``find_identities`` reads; None if nothing names one."""
     stated = options.get(OPTION) or os.environ.get(VARIABLE)
     if stated:
-        return read_identities(str(stated))
+        return str(stated)
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     path = os.path.join(folder, CREDENTIAL) if folder else ""
-    return read_identities(path) if path and os.path.exists(path) else None
+    return path if path and os.path.exists(path) else None
 
 
 def read_identities(path: str) -> Identities:

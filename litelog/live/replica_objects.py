@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 from litelog.errors import NotFoundError
 from litelog.objects.layout import ROOTS, parse_wal
 from litelog.restore.generation_bytes import GenerationBytes
-from litelog.stores.opening import open_retrying
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.opening import decrypting
+from litelog.stores.registry import open_store
+from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
-    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectReplicaClient
+    from litelog.stores.object_store import ByteRange, ObjectInfo
 
 CACHE_BYTES = 32 << 20
 """How many bytes of WAL segments are held for followers, which all read the newest ones."""
@@ -32,7 +35,9 @@ CACHED_BYTES = 4 << 20
 
 
 class ReplicaObjects:
-    """One replica, which is opened with the first request. Several threads call it at once."""
+    """One replica, which is opened with the first request. Several threads call it at once.
+
+    Encrypted objects stay encrypted on their way: the reader has the identity."""
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
         self._url, self._options = url, options
@@ -61,7 +66,7 @@ class ReplicaObjects:
 
     def history(self, claim: Claim, log_format: LogFormat) -> GenerationBytes:
         """The bytes of one of its generations. Lists what the replica has now."""
-        return GenerationBytes(self._opened(), claim, log_format)
+        return GenerationBytes(ObjectReplicaClient(decrypting(self._opened().store, self._options)), claim, log_format)
 
     def close(self) -> None:
         """Close the replica. Idempotent."""
@@ -76,7 +81,7 @@ class ReplicaObjects:
     def _opened(self) -> ObjectReplicaClient:
         with self._lock:
             if self._client is None:
-                self._client = open_retrying(self._url, self._options, self._stop)
+                self._client = ObjectReplicaClient(RetryingStore(open_store(self._url, self._options), self._stop))
             return self._client
 
     def _read(self, key: str) -> bytes:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
+from litelog.encryption.identities import OPTION
 from litelog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ ANONYMOUS = "AnonymousAWSCredentialsProvider"
 ALIASES = {"path-style-access": "path-style"}
 """Names that other programs use for litelog's options."""
 
+IDENTITY = "identityfile"
+"""``identityFile``, without a prefix, as it belongs to the replica and not to one kind of store."""
+
 NO_TABLE = "Spark keeps no options for a table of a catalog"
 """Spark does not store the location of a table that was created from columns alone, so nothing can be read or written
 there."""
@@ -69,6 +73,8 @@ def read_store_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[s
         if prefix is not None:
             rest = spelled.removeprefix(prefix)
             own[ALIASES.get(rest, rest)] = value
+        elif spelled == IDENTITY:
+            own[OPTION] = value
         elif spelled.startswith(HADOOP_PREFIX):
             hadoop[spelled] = value
         else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from litelog.encryption.identities import find_identity_file
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.position import epoch_of
 from litelog.spark.jvm.part_rows import LEAST, MOST, PartRows, is_plain
@@ -124,7 +125,9 @@ def is_readable(log: PlannedLog) -> bool:
 
 def object_url(log: PlannedLog, key: str) -> str | None:
     """The URL by which Java reads an object of the replica: of a file, or a signed one, which anyone can use for an
-    hour. None if Java can read none of its objects."""
+    hour. None if Java can read none of its objects: it does not decrypt."""
+    if find_identity_file(log.store) is not None:
+        return None
     store = kept_store(log.url, log.store)
     if isinstance(store, Signing):
         return store.sign(key, SIGNED_SECONDS)

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 from litelog.objects.chain import ChainState, Identity
-from litelog.objects.claim import Claim, Relation
+from litelog.objects.claim import Claim, Encryption, Relation
 from litelog.objects.layout import Fencing
 from litelog.objects.position import Position
 from litelog.spark.options import Mode, Range
@@ -17,7 +17,7 @@ _PARTS = frozenset(
     (part.__module__, part.__name__)
     for part in (
         *(PlannedLog, WalPiece, LocalPiece, make_sealed_piece, Range, Mode),
-        *(Claim, Relation, Fencing, Position, ChainState, Identity),
+        *(Claim, Encryption, Relation, Fencing, Position, ChainState, Identity),
     )
 ) | {("array", "array"), ("array", "_array_reconstructor")}
 """What a pickled part of a plan may name."""

@@ -124,7 +124,8 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
 
     Raises:
         ForeignClaimError: the newest claim is another owner's, and takeover was not requested.
-        ConfigError: the replica has another format, or a DataFrame that is known to be empty would replace a log.
+        ConfigError: the replica has another format, or is encrypted, or a DataFrame that is known to be empty would
+            replace a log.
         OvertakenError: another owner claimed the replica at the same time.
         StoreError: a request to the store failed.
         CorruptionError: an object of the existing log is damaged.
@@ -138,6 +139,8 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
             _require_no_log(client.url)
             try_store(StoreTrials(SystemRandom()), Fencing.REQUIRED, client.store, plain)
         newest = [read_claim(client, name) for name in names if name.epoch == names[-1].epoch]
+        if any(claim.encryption is not None for claim in newest):
+            raise ConfigError(f"{client.url}: is encrypted, and Spark writes only replicas that are not")
         read = {claim.name: claim for claim in newest}
         before = LogBefore.find(client, names, read)
         if overwrite and before is not None and options.partition_records and not sum(options.partition_records):
