@@ -6,6 +6,7 @@ Specified in litelog/encryption/README.md#encrypted-objects.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
 from litelog.encryption.chunks import CHUNK_BYTES, MAGIC, RECORD_BYTES, decrypted_size, locate
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.stores.object_store import ObjectStore
 
-READ_BYTES = 16 * RECORD_BYTES
+READ_BYTES = 64 * RECORD_BYTES
 """The most bytes that one read of an encrypted object requests."""
 
 
@@ -176,63 +177,69 @@ class _DecryptedStream(ByteStream):
         """Encrypted bytes of the range that were not read; None: all up to the object's end."""
         self._left = length
         """Decrypted bytes of the range that were not returned; None: all up to the object's end."""
-        self._held = memoryview(b"")
+        self._held: Buffer = b""
         """Encrypted bytes that were read and not decrypted."""
-        self._ready = memoryview(b"")
+        self._ready: deque[memoryview] = deque()
         """Decrypted bytes that were not returned."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         wanted = self._left if size is None or size < 0 else size
         if self._left is not None:
             wanted = min(self._left, wanted if wanted is not None else self._left)
-        pieces: list[Buffer] = []
+        pieces: list[memoryview] = []
         while wanted is None or wanted:
-            if not len(self._ready) and not self._fill(wanted):
+            if not self._ready and not self._fill(wanted):
                 break
-            piece = self._ready if wanted is None else self._ready[:wanted]
-            self._ready = self._ready[len(piece) :]
+            piece = self._ready.popleft()
+            if wanted is not None and len(piece) > wanted:
+                self._ready.appendleft(piece[wanted:])
+                piece = piece[:wanted]
             pieces.append(piece)
             if wanted is not None:
                 wanted -= len(piece)
-            if self._left is not None:
-                self._left -= len(piece)
-        return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+        content = b"".join(pieces)
+        if self._left is not None:
+            self._left -= len(content)
+        return content
 
     def _fill(self, wanted: int | None) -> bool:
         """Decrypt more; False at the end."""
-        data = self._held
+        data = memoryview(self._held)
         most = READ_BYTES if wanted is None else -(-(self._skip + wanted) // CHUNK_BYTES) * RECORD_BYTES
         most = min(READ_BYTES, most) + len(MAGIC)
-        content = b""
-        while not content and not self._decrypter.is_done:
+        while not self._ready and not self._decrypter.is_done:
             asked = most - len(data) if self._unread is None else min(most - len(data), self._unread)
             read = self._inner.read(asked) if asked else b""
             if self._unread is not None:
                 self._unread -= len(read)
-            data = memoryview(b"".join((data, read)))
+            data = memoryview(b"".join((data, read)) if data else read)
             if data == MAGIC and (len(read) < asked or not asked):
-                return False  # the range begins at the object's end, or all of it was decrypted
-            content, data = self._decrypt(data, ends=len(read) < asked)
+                break  # the range begins at the object's end, or all of it was decrypted
+            data = self._decrypt(data, ends=len(read) < asked)
         self._held = data
-        self._ready = memoryview(content)[self._skip :]
-        self._skip = max(0, self._skip - len(content))
-        return bool(content)
+        return bool(self._ready)
 
-    def _decrypt(self, data: memoryview, *, ends: bool) -> tuple[bytes, memoryview]:
-        """The content of the whole chunks in ``data``, and what is left of it. ``ends``: the object ends with it."""
-        at, pieces = 0, []
+    def _decrypt(self, data: memoryview, *, ends: bool) -> memoryview:
+        """Decrypt the whole chunks in ``data``. Return what is left of it. ``ends``: the object ends with it."""
+        at = 0
         while len(data) - at >= RECORD_BYTES + len(MAGIC) and not self._decrypter.is_done:
             end = at + RECORD_BYTES
-            pieces.append(self._decrypter.decrypt(data[at:end], last=data[end : end + len(MAGIC)] == MAGIC))
+            self._add(self._decrypter.decrypt(data[at:end], last=data[end : end + len(MAGIC)] == MAGIC))
             at = end
         if ends and not self._decrypter.is_done:
             if data[-len(MAGIC) :] != MAGIC:
                 raise CorruptObjectError(self._key, "is cut off, or is not encrypted, though its generation is")
-            pieces.append(self._decrypter.decrypt(data[at : -len(MAGIC)], last=True))
+            self._add(self._decrypter.decrypt(data[at : -len(MAGIC)], last=True))
             at = len(data) - len(MAGIC)
         if self._decrypter.is_done and (len(data) - at != len(MAGIC) or (self._unread != 0 and self._inner.read(1))):
             raise CorruptObjectError(self._key, "bytes follow its last encrypted chunk")
-        return b"".join(pieces), data[at:]
+        return data[at:]
+
+    def _add(self, content: bytes) -> None:
+        """Let the content of a chunk be read, without what lies before the range."""
+        if len(content) > self._skip:
+            self._ready.append(memoryview(content)[self._skip :])
+        self._skip = max(0, self._skip - len(content))
 
     def close(self) -> None:
         self._inner.close()

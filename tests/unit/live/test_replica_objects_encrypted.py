@@ -8,7 +8,7 @@ from tests.builders.encrypted import GenerationFolder, make_identity, write_iden
 KEY = "snapshots/0000000000000000.snapshot.lz4"
 
 
-def test_encrypted_objects_stay_encrypted_on_their_way_even_if_the_daemon_has_an_identity(tmp_path) -> None:
+def test_objects_stay_encrypted_even_if_the_daemon_has_an_identity(tmp_path) -> None:
     place = str(tmp_path / "replica")
     with opened_replica(place) as client:
         assert isinstance(client, ObjectReplicaClient)
