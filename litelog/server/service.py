@@ -6,6 +6,8 @@ The service never delays shipping: it has its own threads. If it fails, it logs 
 from __future__ import annotations
 
 import logging
+import os
+import select
 import socket
 import threading
 from dataclasses import dataclass, field
@@ -16,11 +18,8 @@ from litelog.errors import ConfigError
 from litelog.events import fields
 from litelog.live.reader_limits import ReaderLimits
 from litelog.server.daemon_view import StatusCache
-from litelog.server.heartbeat import Heartbeat
 from litelog.server.listener import Address, ListenError, listen
-from litelog.server.permits import Tokens
 from litelog.server.status_view import HealthThresholds
-from litelog.server.tls import ServerTls
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -30,7 +29,10 @@ if TYPE_CHECKING:
     from litelog.config.access import TlsConfig, TokenConfig
     from litelog.live.served_logs import ServedLogs
     from litelog.server.daemon_view import Daemon
+    from litelog.server.heartbeat import Heartbeat
     from litelog.server.listener import Listener
+    from litelog.server.permits import Tokens
+    from litelog.server.tls import ServerTls
     from litelog.system.inotify import Watcher
 
 STOP_SECONDS = 0.5
@@ -103,7 +105,11 @@ def require_listenable(addr: str, *, has_token: bool) -> None:
 
 
 class Service:
-    """The HTTP server and the heartbeat: a context manager. It answers inside the context."""
+    """The HTTP server and the heartbeat: a context manager. It answers inside the context.
+
+    What only one of them needs is imported when it is needed: a daemon to which no client has connected holds 10 MiB
+    less. The first connection waits in the kernel's queue for the time that the imports take.
+    """
 
     def __init__(self, daemon: Daemon, settings: ServiceSettings) -> None:
         """Open the socket. If the default address cannot be used, only logs that: another daemon may use it.
@@ -122,17 +128,15 @@ class Service:
             config=settings.config_file,
             state_dir=settings.state_dir,
         )
-        self._heartbeat = (
-            Heartbeat(self._status_cache, settings.heartbeat_url, settings.heartbeat_interval)
-            if settings.heartbeat_url is not None
-            else None
-        )
-        self._tokens = Tokens(settings.token_file, settings.tokens) if settings.has_token else None
-        self._tls = ServerTls(settings.tls) if settings.tls is not None else None
+        self._heartbeat = self._make_heartbeat()
+        self._tokens = self._make_tokens()
+        self._tls = self._make_tls()
         self._watcher: Watcher | None = None
         self._logs: ServedLogs | None = None
         self._listener = self._open()
         self._server: Any = None
+        self._ended: int | None = None
+        """A descriptor that is readable once the service ends."""
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -147,7 +151,10 @@ class Service:
         if self._heartbeat is not None:
             self._heartbeat.start()
         if self._listener is not None:
-            self._thread = threading.Thread(target=self._serve, args=(self._listener,), name="http", daemon=True)
+            self._ended = os.eventfd(0, os.EFD_CLOEXEC)
+            self._thread = threading.Thread(
+                target=self._serve, args=(self._listener, self._ended), name="http", daemon=True
+            )
             self._thread.start()
             address = self._listener.address
             said = f"{address}, with TLS" if self._tls is not None else str(address)
@@ -158,6 +165,8 @@ class Service:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stopping = True
+        if self._ended is not None:
+            os.eventfd_write(self._ended, 1)
         if self._heartbeat is not None:
             self._heartbeat.stop()
         if self._server is not None:
@@ -171,6 +180,29 @@ class Service:
             self._watcher.close()
         if self._listener is not None:
             self._listener.close()
+        if self._ended is not None:
+            os.close(self._ended)
+
+    def _make_heartbeat(self) -> Heartbeat | None:
+        if self._settings.heartbeat_url is None:
+            return None
+        from litelog.server.heartbeat import Heartbeat  # noqa: PLC0415
+
+        return Heartbeat(self._status_cache, self._settings.heartbeat_url, self._settings.heartbeat_interval)
+
+    def _make_tokens(self) -> Tokens | None:
+        if not self._settings.has_token:
+            return None
+        from litelog.server.permits import Tokens  # noqa: PLC0415
+
+        return Tokens(self._settings.token_file, self._settings.tokens)
+
+    def _make_tls(self) -> ServerTls | None:
+        if self._settings.tls is None:
+            return None
+        from litelog.server.tls import ServerTls  # noqa: PLC0415
+
+        return ServerTls(self._settings.tls)
 
     def _open(self) -> Listener | None:
         given = self._settings.addr
@@ -191,10 +223,13 @@ class Service:
             )
             return None
 
-    def _serve(self, listener: Listener) -> None:
-        """The server's thread. It imports what it needs here, during the first sync."""
+    def _serve(self, listener: Listener, ended: int) -> None:
+        """The server's thread."""
         try:
-            self._run(listener)
+            if not self._settings.serve:
+                _wait_for_client(listener, ended)
+            if not self._stopping:
+                self._run(listener)
         except Exception:
             _logger.exception("the HTTP server ended; replication continues", extra=fields("http-ended"))
 
@@ -245,3 +280,11 @@ class Service:
         self._watcher = Watcher()
         clock = self._status_cache.clock
         self._logs = ServedLogs(self._daemon, served, self._watcher, clock, self._settings.reader_limits)
+
+
+def _wait_for_client(listener: Listener, ended: int) -> None:
+    """Wait until a client has connected, or ``ended`` is readable."""
+    waiting = select.poll()
+    for descriptor in (listener.socket.fileno(), ended):
+        waiting.register(descriptor, select.POLLIN)
+    waiting.poll()

@@ -1,0 +1,80 @@
+"""What a verb loads: the number of modules has a limit for each, and the daemon loads its HTTP server for a client."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog import LogWriter
+from litelog.errors import ExitCode
+from litelog_cli.main import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODULES = {
+    "--help": 160,
+    "version": 152,
+    "restore --help": 190,
+    "generations REPLICA": 324,
+    "wal REPLICA": 324,
+    "cat REPLICA": 400,
+    "restore -o OUTPUT REPLICA": 415,
+    "verify REPLICA": 480,
+    "copy REPLICA OUTPUT": 367,
+    "replicate --once --state-dir STATE LOG REPLICA": 660,
+}
+"""The most modules that each verb loads with a folder, with Python's own. A tenth of them is room."""
+
+HTTP = {"asyncio", "ssl", "http.client", "urllib.request", "uvicorn", "starlette", "jinja2", "prometheus_client"}
+CLIENT = (
+    "import socket; s = socket.socket(socket.AF_UNIX); s.connect({path!r}); "
+    "s.sendall(b'GET /livez HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n'); assert b' 200 ' in s.recv(100)"
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a log of a few records and its replica."""
+    folder = tmp_path_factory.mktemp("modules")
+    with LogWriter(folder / "log") as writer:
+        writer.append([b"record", b"another record"])
+    places = ("--state-dir", str(folder / "state"), str(folder / "log"), str(folder / "replica"))
+    assert run(["replicate", "--once", *places]) == ExitCode.DONE
+    return folder
+
+
+def loaded(arguments: list[str]) -> set[str]:
+    """The modules that a new process has loaded when the command ends."""
+    script = (
+        "import json, sys; from litelog_cli.main import run; "
+        f"code = run({arguments!r}); print(); print(json.dumps([int(code), *sorted(sys.modules)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    code, *modules = json.loads(done.stdout.splitlines()[-1])
+    assert code == ExitCode.DONE, done.stderr
+    return set(modules)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("verb", MODULES)
+def test_a_verb_loads_no_more_modules_than_it_needs(verb: str, place: Path, tmp_path: Path) -> None:
+    named = {"REPLICA": place / "replica", "LOG": place / "log", "STATE": place / "state", "OUTPUT": tmp_path / "out"}
+    modules = loaded([str(named.get(word, word)) for word in verb.split()])
+    assert len(modules) <= MODULES[verb]
+    assert not modules & HTTP
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("has_client", [False, True])
+def test_a_daemon_loads_its_http_server_for_the_first_client(has_client: bool, place: Path, tmp_path: Path) -> None:
+    socket = str(tmp_path / "socket")
+    program = [sys.executable, "-c", CLIENT.format(path=socket) if has_client else "pass"]
+    command = ["replicate", "--exec", shlex.join(program), "--addr", f"unix:{socket}", "--state-dir"]
+    modules = loaded([*command, str(place / "state"), str(place / "log"), str(place / "replica")])
+    assert modules & HTTP == (HTTP if has_client else set())
