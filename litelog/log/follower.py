@@ -93,7 +93,7 @@ class Follower:
         self._newer: OpenSegment | None = None
         self._rest: int | None = None
         self._awaited: list[str] = []
-        self._names = SegmentFolder(folder, log_format, clock, failed_syncs=failed_syncs)
+        self._names = SegmentFolder(folder, log_format, clock, failed_syncs=failed_syncs, whole=True)
         self._watermark = watermark
         self.withheld_by: str | None = None
         """The file that states the watermark, if the last search for a run found whole commits after it."""

@@ -31,6 +31,16 @@ def listed_segments(folder: str, log_format: LogFormat, names: Sequence[str]) ->
     return [name for name in names if name in listed]
 
 
+def require_whole(folder: str, log_format: LogFormat) -> None:
+    """Check that all log segments are there that the manifest lists. Raises SourceError."""
+    try:
+        gone = missing_segments(folder, log_format)
+        if gone and gone[0] in missing_segments(folder, log_format):  # the manifest was not replaced meanwhile
+            raise SourceError(f"{folder}: its manifest lists {gone[0]}, which is not there: it is part of the log")
+    except OSError as error:
+        raise SourceError(f"{folder}: cannot be listed: {error.strerror}") from error
+
+
 def missing_segments(folder: str, log_format: LogFormat) -> list[str]:
     """Return the log segments that the manifest of ``folder`` lists, and that are not there. Raises as
     ``listed_segments``, and OSError if the folder cannot be listed."""

@@ -24,7 +24,7 @@ from litelog.formats.capabilities import (
 )
 from litelog.formats.signatures import RECOGNISED_FILES, recognise
 from litelog.log.failed_syncs import FailedSyncs
-from litelog.log.manifest import listed_segments
+from litelog.log.manifest import listed_segments, require_whole
 from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
 
 if TYPE_CHECKING:
@@ -228,11 +228,14 @@ class SegmentFolder:
         *,
         reports: bool = True,
         failed_syncs: FailedSyncs | None = None,
+        whole: bool = False,
     ) -> None:
-        """``reports``: log which files are skipped, each once."""
+        """``reports``: log which files are skipped, each once. ``whole``: raise SourceError if a manifest lists a log
+        segment that is not there."""
         self._folder = folder
         self._format = log_format
         self._reports = reports
+        self._whole = whole
         self._failed_syncs = failed_syncs or FailedSyncs()
         self._clock = clock
         self._orders: list[tuple[object, ...]] = []
@@ -380,6 +383,8 @@ class SegmentFolder:
             (known[name], name) for name in listed_segments(self._folder, self._format, names) if name in known
         )
         listed = [name for _, name in ordered]
+        if self._whole:
+            require_whole(self._folder, self._format)
         if listed and listed[:1] != self._listed[:1]:
             self._check_head(listed[0])
         if self._listed:

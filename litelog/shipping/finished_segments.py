@@ -43,7 +43,7 @@ class FinishedSegments:
         self._format = source.format
         self._watermark = source.watermark
         self._names = SegmentFolder(
-            source.folder, source.format, clock, reports=False, failed_syncs=source.failed_syncs
+            source.folder, source.format, clock, reports=False, failed_syncs=source.failed_syncs, whole=True
         )
 
     def find(self, start_file: str, unfit: str = "") -> list[str]:

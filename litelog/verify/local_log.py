@@ -152,8 +152,9 @@ class _Check:
         """Check one log segment from its first byte to its last. ``following``: the log segment after it."""
         path = os.path.join(self._folder, segment.name)
         self._check_log_id(segment)
-        self._uncounted = False  # the name states a sequence
         named = first_sequence(self._format, segment.name)
+        if named is not None:
+            self._uncounted = False
         self._next = named if self._expect.sequence is None else self._expect.sequence
         offset, length = 0, READ_BYTES
         while data := memoryview(segment.read(offset, length)):
@@ -238,7 +239,7 @@ class _Check:
     def _lose_sequence(self) -> None:
         """Accept any sequence next, as damage hides how many records it took."""
         self._expect, self._next = Expectation(), None
-        self._uncounted = is_counted(self._format)
+        self._uncounted = is_counted(self._format) or not self._format.self_numbered
 
     def _good_bytes(self, segment: OpenSegment, offset: int, expect: Expectation) -> int:
         """How many bytes from ``offset`` on, up to a piece, are good commits of which the first one is as expected."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +21,6 @@ from tests.builders.redis_log import MANIFEST, RedisLog, make_redis_log
 from tests.builders.restoring import files_in, restore_to
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from replica_clients.memory import MemoryStore
 
 
@@ -165,9 +164,25 @@ def test_a_log_without_a_manifest_is_waited_for(redis: RedisLog, store: MemorySt
     with pytest.raises(SourceMissingError):
         daemon.sync()
     assert not daemon.acknowledged
-    redis.list("appendonly.aof.2.incr.aof")
+    redis.increment(2)
     daemon.sync()
     assert daemon.acknowledged
+
+
+def test_a_manifest_that_lists_a_lost_file_is_refused(redis: RedisLog, store: MemoryStore, tmp_path: Path) -> None:
+    """Without its base file, the log would be restored to another data set."""
+    redis.append(1)
+    base = redis.listed[0]
+    content = redis.texts[base]
+    redis.delete(base)
+    daemon = start(redis, store, tmp_path)
+    with pytest.raises(SourceError, match=f"its manifest lists {base}, which is not there"):
+        daemon.sync()
+    assert not daemon.claims
+    Path(redis.path(base)).write_bytes(content)
+    daemon.sync()
+    restore_to(ObjectReplicaClient(store), tmp_path / "out", log_format=redis.format)
+    assert files_in(tmp_path / "out") == held(redis)
 
 
 def test_a_manifest_that_is_no_manifest_stops_the_daemon(redis: RedisLog, store: MemoryStore, tmp_path: Path) -> None:

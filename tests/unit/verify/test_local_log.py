@@ -254,6 +254,21 @@ def test_a_file_of_redis_that_its_manifest_lists_is_missed(tmp_path: Path) -> No
     assert found(check(tmp_path / "aof", "redis-aof")) == [("missing", log.listed[0], 0)]
 
 
+def test_after_damage_in_a_log_whose_files_state_no_sequence_none_is_known(tmp_path: Path) -> None:
+    log = make_redis_log(tmp_path / "aof")
+    log.append(9)
+    commits = [
+        commit.start for commit in log.format.commits(log.name, memoryview(log.texts[log.name]), 0, Expectation())
+    ]
+    for number in (3, 6):
+        log.overwrite(commits[number], b"?")
+    log.increment(2)
+    log.append(2)
+    report = check(tmp_path / "aof", "redis-aof")
+    assert [(each.offset, each.sequence) for each in report.anomalies] == [(commits[3], 4), (commits[6], None)]
+    assert (report.next, report.commits) == (None, 1 + 9 - 2 + 2)
+
+
 def test_an_unfinished_line_is_not_an_anomaly(tmp_path: Path) -> None:
     write(tmp_path, [("app.log", b"one\ntwo\nthr")])
     assert check_log(str(tmp_path), open_format("lines", "*.log")).anomalies == ()
