@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         CorruptCommitError,
         CorruptionError,
         CorruptObjectError,
+        DependencyError,
         DivergedError,
         DowngradeError,
         EncryptedError,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     )
     from litelog.formats.columns import Columns, Record
     from litelog.formats.registry import register_format
+    from litelog.log.append_service import AppendService
     from litelog.log.reader import LogReader
     from litelog.log.writer import LogWriter
     from litelog.reading.replica_records import ReplicaRecords
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from litelog.stores.registry import register_object_store
 
 __all__ = [
+    "AppendService",
     "ClosedError",
     "Columns",
     "Config",
@@ -77,6 +80,7 @@ __all__ = [
     "CorruptCommitError",
     "CorruptObjectError",
     "CorruptionError",
+    "DependencyError",
     "DivergedError",
     "DowngradeError",
     "EncryptedError",
@@ -130,6 +134,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AppendService": "litelog.log.append_service",
     "Columns": "litelog.formats.columns",
     "Config": "litelog.config.models",
     "Consumer": "litelog.consumers.consumer",

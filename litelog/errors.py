@@ -416,6 +416,15 @@ class ClosedError(LogError):
     """The object was closed."""
 
 
+class DependencyError(LogError):
+    """An append was to follow another one, which failed; nothing was written."""
+
+    def __init__(self, log: str, cause: BaseException | None) -> None:
+        self.log = log
+        why = "was cancelled" if cause is None else f"failed: {cause}"
+        super().__init__(f"{log}: nothing was appended, as what the append waited for {why}")
+
+
 class SequenceConflictError(LogError):
     """``append(expected_sequence=)`` named another sequence than the next one; nothing was written."""
 
