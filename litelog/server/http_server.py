@@ -1,16 +1,16 @@
 """uvicorn's server, adapted to a mostly idle process, with limits on clients.
 
-It wakes once a second instead of ten times, and stops on request. uvicorn has no limit on the time that a client may
-take, and its ``limit_concurrency`` answers 503 to everyone as long as idle connections are open. So this module puts
-its own limits between the transport and uvicorn's protocol, behind asyncio's interface for both.
+It does not wake ten times a second, and stops on request. uvicorn has no limit on the time that a client may take, and
+its ``limit_concurrency`` answers 503 to everyone as long as idle connections are open. So this module puts its own
+limits between the transport and uvicorn's protocol, behind asyncio's interface for both.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
 from contextvars import ContextVar
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
     from typing_extensions import Buffer
-
-TICK_SECONDS = 1.0
-"""Seconds between updates of the Date header."""
 
 
 class QuietServer(uvicorn.Server):
@@ -57,10 +54,8 @@ class QuietServer(uvicorn.Server):
     async def main_loop(self) -> None:
         with self._lock:
             self._loop = asyncio.get_running_loop()
-        while not self.should_exit:
-            await self.on_tick(0)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), TICK_SECONDS)
+        if not self.should_exit:
+            await self._ended.wait()
         with self._lock:
             self._loop = None
 
@@ -130,13 +125,21 @@ class ConnectionLimits:
         config.http_protocol_class = make_connection  # type: ignore[assignment]
 
     def observe(self, app: ASGIApp) -> ASGIApp:
-        """Wrap ``app``, so that each connection knows when one of its requests waits for an answer."""
+        """Wrap ``app``, so that each connection knows when one of its requests waits for an answer. Answers get the
+        date here: uvicorn would wake each second to set it."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             connection = _answering.get()
             connection.begin_answer()
+
+            async def send_dated(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    date = (b"date", formatdate(usegmt=True).encode())
+                    message = {**message, "headers": [date, *message.get("headers", ())]}
+                await send(message)
+
             try:
-                await app(scope, receive, send)
+                await app(scope, receive, send_dated)
             finally:
                 connection.end_answer()
 

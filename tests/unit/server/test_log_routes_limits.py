@@ -8,8 +8,10 @@ import json
 import re
 import socket
 import threading
+import time
 import zlib
 from contextlib import ExitStack, contextmanager
+from email.utils import parsedate_to_datetime
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -211,6 +213,7 @@ def test_a_connection_serves_one_stream_after_another(tmp_path: Path, log: LogBu
             connection.request("GET", f"/logs/log/{path}")
             answer = connection.getresponse()
             answer.read()
+            assert abs(parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()) < WAIT_SECONDS
             assert (path, answer.status, connection.sock is opened) == (path, status, True)
         connection.close()
 
