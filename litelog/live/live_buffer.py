@@ -8,8 +8,10 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from litelog.errors import DivergedError, LitelogError, SourceMissingError
@@ -41,7 +43,10 @@ RUN_BYTES = 256 << 10
 """About how many bytes of the log a run holds. One commit may be larger."""
 
 HELD_BYTES = 16 << 20
-"""How many bytes of the log a buffer holds, at least one run. A reader that falls further behind reads the folder."""
+"""How many bytes a buffer holds, at least one run. A reader that falls further behind reads the folder."""
+
+RUN_OVERHEAD_BYTES = 4 << 10
+"""About how much memory a run takes in addition to its bytes: with its columns, and encoded."""
 
 WATCHED_SECONDS = 4.0
 """How many seconds pass between two looks at a log whose changes the watcher reports."""
@@ -189,7 +194,20 @@ class LiveBuffer:
             view = self._view
             if view.first is None or sequence < view.first:
                 return view, None
-            return view, [run for run in self._runs if run.next is not None and sequence < run.next]
+            return view, self._runs_from(bisect_right(self._runs, sequence, key=_next_of))
+
+    def look_from(self, place: Position) -> tuple[BufferView, LiveRun | None, LiveRun | None]:
+        """Return what it holds, its first run, and the first run that ends after ``place``, all of one moment."""
+        with self._lock:
+            runs = self._runs
+            at = bisect_right(runs, place, key=_end_of)
+            return self._view, runs[0] if runs else None, runs[at] if at < len(runs) else None
+
+    def _runs_from(self, at: int) -> list[LiveRun]:
+        """The runs from the one with the number ``at`` on: most readers are at the end."""
+        found = list(islice(reversed(self._runs), len(self._runs) - at))
+        found.reverse()
+        return found
 
     def _run(self) -> None:
         while not self._stopped:
@@ -261,11 +279,11 @@ class LiveBuffer:
         with self._lock:
             view, live = self._view, LiveRun(claim, run)
             self._runs.append(live)
-            self._held += live.size
+            self._held += live.size + RUN_OVERHEAD_BYTES
             first = view.first if view.first is not None else live.first
             while self._held > HELD_BYTES and len(self._runs) > 1:
                 dropped = self._runs.popleft()
-                self._held -= dropped.size
+                self._held -= dropped.size + RUN_OVERHEAD_BYTES
                 first = dropped.next
             self._view = BufferView(claim.generation, view.history, first, run.after.sequence, run.after)
         self.changes.notify()
@@ -286,3 +304,12 @@ class LiveBuffer:
         with self._lock:
             self._view = replace(self._view, error=text)
         self.changes.notify()
+
+
+def _next_of(run: LiveRun) -> int:
+    """The sequence after a run; -1 if none is known yet."""
+    return -1 if run.next is None else run.next
+
+
+def _end_of(run: LiveRun) -> Position:
+    return run.after

@@ -162,12 +162,11 @@ class WalFeed:
 
     async def _next_piece(self) -> Piece | None:
         """The WAL segment at the place; None if there is none yet."""
-        view, runs = self._served.buffer.look()
+        view, oldest, live = self._served.buffer.look_from(self._place)
         self._require_known(view)
-        first = runs[0].position if runs else self._served.durable_end()
+        first = self._served.durable_end() if oldest is None else oldest.position
         if first is not None and self._place < first:
-            return await asyncio.to_thread(self._read_past, first, runs[0].run.start.file if runs else "")
-        live = next((run for run in runs if self._place < run.after), None)
+            return await asyncio.to_thread(self._read_past, first, "" if oldest is None else oldest.run.start.file)
         if live is None:
             await self._require_reached()
             return None

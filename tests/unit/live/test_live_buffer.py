@@ -1,0 +1,54 @@
+"""What a buffer holds of a log, and how its readers find their place in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from litelog.live import live_buffer
+from litelog.live.served_log import LiveReader
+from litelog.objects.position import Position
+from tests.builders.server_builder import Watched
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.builders.log_builder import LogBuilder
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_buffer_of_small_commits_is_bounded_and_each_place_in_it_is_found(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each commit is a run, which takes far more memory than its bytes."""
+    monkeypatch.setattr(live_buffer, "RUN_BYTES", 1)
+    monkeypatch.setattr(live_buffer, "HELD_BYTES", 1 << 16)
+    with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], {"serve": "all"}) as watched:
+        watched.wait_until_ready()
+        logs = watched.service._logs
+        assert logs is not None
+        reader = LiveReader("test", 0.0)
+        served = logs.enter("log", reader)
+        for _ in range(60):
+            log.append(1)
+        log.roll(3)
+        wait_until(lambda: served.buffer.view.next == log.next)
+        view, runs = served.buffer.look()
+        assert 10 <= len(runs) <= (1 << 16) // live_buffer.RUN_OVERHEAD_BYTES
+        assert view.first == runs[0].first
+        for sequence in range(log.next + 2):
+            held = [run for run in runs if run.next is not None and sequence < run.next]
+            assert served.buffer.look_at(sequence) == (view, held if sequence >= runs[0].first else None)  # type: ignore[operator]
+        for run in runs:
+            for place in (run.position, run.after):
+                following = next((each for each in runs if place < each.after), None)
+                assert served.buffer.look_from(place) == (view, runs[0], following)
+        before = Position(runs[0].position.generation, 0, 0)
+        assert served.buffer.look_from(before) == (view, runs[0], runs[0])
+        logs.leave(served, reader)
