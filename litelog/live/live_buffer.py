@@ -194,6 +194,8 @@ class LiveBuffer:
             view = self._view
             if view.first is None or sequence < view.first:
                 return view, None
+            if view.next is not None and sequence >= view.next:
+                return view, []
             return view, self._runs_from(bisect_right(self._runs, sequence, key=_next_of))
 
     def look_from(self, place: Position) -> tuple[BufferView, LiveRun | None, LiveRun | None]:
@@ -205,6 +207,8 @@ class LiveBuffer:
 
     def _runs_from(self, at: int) -> list[LiveRun]:
         """The runs from the one with the number ``at`` on: most readers are at the end."""
+        if at == len(self._runs) - 1:
+            return [self._runs[-1]]
         found = list(islice(reversed(self._runs), len(self._runs) - at))
         found.reverse()
         return found

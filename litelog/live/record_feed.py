@@ -133,16 +133,19 @@ class RecordFeed:
 
     def _encode_run(self, run: LiveRun) -> bytes:
         """The records of a run from the next one on. A whole run is encoded once for all readers."""
+        kind, is_cut = self._encoding.kind, self._left is not None or self._request.end is not None
+        if not is_cut and run.first is not None and (self._next or 0) <= run.first and run.is_encoded(kind):
+            self._next = run.next
+            return self._count(run.encoded(kind, bytes))
         columns = self._served.columns(run)
         if not len(columns):
             self._next = run.next if run.next is not None else self._next
             return b""
         first = int(columns.sequences[0])
-        cut = self._left is not None or self._request.end is not None or (self._next or 0) > first
-        if cut:
+        if is_cut or (self._next or 0) > first:
             return self._encode(columns)
         self._next = run.next
-        return self._count(run.encoded(self._encoding.kind, lambda: self._encoding.encode(columns)))
+        return self._count(run.encoded(kind, lambda: self._encoding.encode(columns)))
 
     def _encode(self, columns: Columns) -> bytes:
         """Encode those records that the request asks for."""

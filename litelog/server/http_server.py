@@ -88,7 +88,7 @@ STALLED_SECONDS = 60.0
 JOINED_BYTES = 16 << 10
 """A shorter piece of a stream is joined with its framing, so that one call sends it. A longer one is not copied."""
 
-WRITTEN_BYTES = 256 << 10
+WRITTEN_BYTES = 512 << 10
 """How many bytes of a piece are given to a connection at a time: what the client does not take at once is copied."""
 
 
