@@ -229,14 +229,22 @@ class LiveBuffer:
             except DivergedError as error:
                 self._set_error(str(error))
                 self._release()  # what was read after the acknowledged position may be of another history
+                self._disarm()
             except (LitelogError, OSError) as error:
                 self._fail(error)
+                self._disarm()
             except Exception:
                 extra = fields("live-ended", log=self._source.folder)
                 _logger.exception("%s: live reading ended; replication continues", self._source.folder, extra=extra)
                 return
             self._wake.wait(wait)
         self._release()
+
+    def _disarm(self) -> None:
+        """Wait for a while after an error, whatever happens in the folder: a new generation may be about to begin."""
+        self._watcher.disarm(self._source.folder, self._wake.set)
+        if not self._stopped:
+            self._wake.clear()
 
     def _release(self) -> None:
         if self._follower is not None:
