@@ -15,8 +15,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from litelog.errors import LitelogError
+from litelog.formats.columns import NAMES
+from litelog.live.encoding import JsonLines
 from litelog.live.log_consumers import find_consumer, find_time, read_consumers
-from litelog.live.record_feed import RecordFeed
+from litelog.live.record_feed import RecordFeed, RecordRequest
 from litelog.live.served_log import LiveReader
 from litelog.live.served_logs import IDLE_SECONDS, UnknownLogError
 from litelog.live.wal_feed import WalFeed, WalFraming
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from litelog.live.encoding import Piece, StreamFraming
-    from litelog.live.record_feed import RecordRequest
     from litelog.live.served_log import ServedLog
     from litelog.live.served_logs import ServedLogs
     from litelog.objects.position import Position
@@ -69,6 +70,7 @@ def log_routes(logs: ServedLogs, clock: Clock) -> list[Route]:
     return [
         Route("/logs", handlers.list_logs),
         Route("/logs/{log:path}/records", handlers.records),
+        Route("/logs/{log:path}/records/{sequence}", handlers.record),
         Route("/logs/{log:path}/wal", handlers.wal),
         Route("/logs/{log:path}/mirrors", handlers.mirrors),
         Route("/logs/{log:path}/replica", handlers.list_objects),
@@ -130,6 +132,24 @@ class LogHandlers:
         self._permits.watch(reader, permit_of(request))
         pieces = RecordFeed(served, asked, encoding, reader).pieces()
         return await self._stream(request, pieces, encoding, partial(self._leave, served, reader))
+
+    async def record(self, request: Request) -> Response:
+        """One record of a log."""
+        reader = LiveReader("record", self._clock.monotonic())
+        try:
+            sequence = read_number("sequence", request.path_params["sequence"])
+            asked = RecordRequest(sequence, sequence + 1, limit=1)
+            served = await asyncio.to_thread(self._logs.enter, name_of_log(request), reader)
+            try:
+                pieces = RecordFeed(served, asked, JsonLines(NAMES), reader).pieces()
+                found = b"".join([piece async for piece in pieces]).strip()
+            finally:
+                self._leave(served, reader)
+        except LitelogError as error:
+            return answer_error(error)
+        if not found:
+            return make_error(404, f"{served.name}: no record has the sequence {sequence}, or none yet")
+        return Response(found, headers=NO_STORE, media_type="application/json")
 
     async def _located(self, request: Request, asked: RecordRequest) -> RecordRequest:
         """The request with the place that a consumer or a time stands for."""

@@ -320,6 +320,14 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "get",
+        "/logs/{log}/records/{sequence}",
+        "One record.",
+        {200: {JSON: {"type": "object", "required": list(NAMES)}}},
+        (_LOG, Parameter("sequence", COUNT, "The record's sequence.", "path", required=True)),
+        (*_READING, 409, 410),
+    ),
+    Operation(
+        "get",
         "/logs/{log}/consumers",
         "The log's consumers, with their lag.",
         {200: {JSON: _ALL_CONSUMERS}},

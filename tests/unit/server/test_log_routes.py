@@ -242,6 +242,21 @@ def test_many_followers_get_each_record_once(tmp_path: Path, log: LogBuilder) ->
             stream.close()
 
 
+def test_one_record_is_sent_as_json(tmp_path: Path, log: LogBuilder) -> None:
+    with serving(tmp_path, log) as watched:
+        (line,) = lines(watched.ask("/logs/log/records?from=1&to=2"))
+        answer = watched.ask("/logs/log/records/1")
+        assert (answer.status, answer.json, answer.headers["content-type"]) == (200, line, "application/json")
+        missing = watched.ask("/logs/log/records/3")
+        assert (missing.status, missing.json["error"]["message"]) == (
+            404,
+            "log: no record has the sequence 3, or none yet",
+        )
+        assert watched.ask("/logs/log/records/x").status == 400
+        assert watched.ask("/logs/other/records/1").status == 404
+        assert watched.ask("/logs/log").json["readers"] == []
+
+
 def test_many_followers_may_come_at_once(tmp_path: Path, log: LogBuilder) -> None:
     """More connections wait for their first request at one time than the service has room for otherwise."""
     with serving(tmp_path, log) as watched, ExitStack() as stack:
