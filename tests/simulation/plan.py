@@ -85,8 +85,13 @@ def draw(seed: int) -> Plan:
         steps += random.choices(kinds, weights)[0](now, random)
     steps.sort(key=lambda step: step.at)
     steps = _spread(steps, settings, Random(f"replicas {seed}"))
+    settings["encrypted"] = Random(f"encryption {seed}").random() < ENCRYPTED
     end = max(now, *(step.at for step in steps)) + LAST_SECONDS if steps else now
     return Plan(seed, settings, tuple(steps), tuple(range(len(steps))), end)
+
+
+ENCRYPTED = 0.2
+"""The share of the plans whose replicas are encrypted."""
 
 
 def _spread(steps: list[Step], settings: dict[str, Any], random: Random) -> list[Step]:

@@ -57,7 +57,8 @@ class Readers:
 
     def _repeat(self, what: str, work: object) -> None:
         while True:
-            client = ObjectReplicaClient(self._world.open_store(self._world.replicas[0].bucket.url))
+            store = self._world.open_store(self._world.replicas[0].bucket.url)
+            client = ObjectReplicaClient(self._world.decrypted(store))
             try:
                 work(client)  # type: ignore[operator]
             except (NothingToRestoreError, PrunedError, TruncatedError, StoreError) as error:

@@ -22,6 +22,7 @@ from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.ownership_guard import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
+from tests.simulation.encryption import reveal
 from tests.simulation.request_rules import RequestRules
 from tests.simulation.store import SimulatedStore
 from tests.simulation.threads import EPOCH
@@ -133,7 +134,7 @@ class ReplicaOracle:
                 self._snapshots.append((newest.generation, key))
         if (slot := layout.parse_wal(key)) is not None:
             last = self._newest_slots.get(slot.generation, slot)
-            if wal_segment.decode(key, body).header.successor is not None:
+            if wal_segment.decode(key, reveal(self.bucket, key, body)).header.successor is not None:
                 if slot < last:
                     self._world.counts["a terminal in a slot that was emptied"] += 1
                 else:
@@ -209,7 +210,8 @@ class ReplicaOracle:
         there = () if self.bucket.is_away else self.bucket.keys()
         if key not in there:
             return False
-        header = wal_segment.decode(key, self.bucket.connect().get(key, None)).header
+        body = reveal(self.bucket, key, self.bucket.connect().get(key, None))
+        header = wal_segment.decode(key, body).header
         return header.successor is None or bool(header.previous)
 
     def find_owed(self, owed: dict[str, int]) -> str:
@@ -258,7 +260,8 @@ class ReplicaOracle:
 
     def client(self) -> ObjectReplicaClient:
         """The replica as it is at this moment."""
-        return ObjectReplicaClient(SimulatedStore(self.bucket, self._world.scheduler, self._world.random))
+        store = SimulatedStore(self.bucket, self._world.scheduler, self._world.random)
+        return ObjectReplicaClient(self._world.decrypted(store))
 
     def _restore(self, target: Target, what: str = "a default restore") -> bool:
         client = self.client()

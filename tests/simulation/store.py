@@ -16,6 +16,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from litelog.encryption.chunks import MAGIC
 from litelog.errors import ExistsError, NotFoundError, StoreError
 from litelog.objects import layout, wal_segment
 from litelog.stores.object_store import ByteRange, NotSupportedError, ObjectInfo, require_key, require_prefix
@@ -157,6 +158,8 @@ class Bucket:
 
 def _kind(key: str, body: bytes | None = None) -> str:
     """The kind of an object, for a printed line."""
+    if body is not None and body.startswith(MAGIC):
+        return "encrypted object"
     if body is not None and layout.parse_wal(key) is not None:
         header = wal_segment.decode(key, body).header
         if header.successor is not None:

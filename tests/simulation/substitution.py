@@ -5,7 +5,7 @@ Clocks are arguments of the library, so they are not replaced. These names are, 
 - ``threading`` and ``ThreadPoolExecutor``: locks, conditions, events and pools are made in some thirty places, by the
   class that uses each. As arguments they would be a parameter of each of these classes, for this one purpose.
 - ``Random``: a back-off draws from its own generator, unless the code that makes it passes one.
-- ``open_store`` and ``read_boot_id``: they give a daemon its stores, and the boot of its machine.
+- ``open_store``, ``find_identities`` and ``read_boot_id``: they give a daemon its stores, and the boot of its machine.
 
 So the whole library runs unchanged, in any number of simulated processes.
 """
@@ -22,6 +22,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import litelog
+from tests.simulation.encryption import find_identities
 from tests.simulation.threads import make_pool, make_threading
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Substitution:
                 self._exchange(name, attribute, stand_ins)
         setattr(futures, "threading", stand_ins[threading])  # noqa: B010 - it is a module's own
         sys.modules["litelog.replicator.wiring"].open_store = open_store  # type: ignore[attr-defined]
+        sys.modules["litelog.replicator.wiring"].find_identities = find_identities  # type: ignore[attr-defined]
         for name in ("litelog.shipping.state", "litelog.replicator.wiring"):
             sys.modules[name].read_boot_id = boot  # type: ignore[attr-defined]
 

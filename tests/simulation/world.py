@@ -25,6 +25,7 @@ from litelog.log.writer import LogWriter
 from litelog.replicator import Replicator
 from litelog.replicator.task import FINISHED, Phase
 from tests.simulation.disk import Disk, Disks
+from tests.simulation.encryption import SpelledEncryption, readable
 from tests.simulation.listeners import DaemonListener, EventCounter, Watcher
 from tests.simulation.log_changes import LogChanges
 from tests.simulation.oracle import Oracle
@@ -371,7 +372,9 @@ class World:
         """A person verifies a replica from another machine while its owner works."""
         process = self.verifier = Process("verifier", "elsewhere")
         verified = self.replicas[replica]
-        self.scheduler.spawn(process, "verify", lambda: verified.verify(self.open_store(verified.bucket.url)))
+        self.scheduler.spawn(
+            process, "verify", lambda: verified.verify(self.decrypted(self.open_store(verified.bucket.url)))
+        )
 
     def rest(self, seconds: float) -> None:
         """The writer writes nothing for a while."""
@@ -472,6 +475,7 @@ class World:
                 snapshot_segments=settings["snapshot_segments"],
                 snapshot_policy=settings["snapshot_policy"],
                 fencing=settings["fencing"],
+                encryption=SpelledEncryption(recipients=("everyone",)) if settings.get("encrypted") else None,
                 scrub_interval=settings["scrub_interval"],
                 retention=self._configure_retention(),
             )
@@ -566,6 +570,10 @@ class World:
         bucket = next(replica.bucket for replica in self.replicas if replica.bucket.url == url)
         kind = RootedStore if isinstance(bucket, Folder) else SimulatedStore
         return kind(bucket, self.scheduler, self._network, self._say_request)
+
+    def decrypted(self, store: ObjectStore) -> ObjectStore:
+        """The store as those read it who have the identity."""
+        return readable(store) if self.settings.get("encrypted") else store
 
     def changed(self, folder: str) -> None:
         """A folder has changed: wake each watcher of it, once."""
