@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -139,3 +140,61 @@ def test_another_format_ships_nothing_and_truncation_is_off(scene: Scene) -> Non
     done = litelog("config", "check", "--config", str(scene.config))
     assert done.code == (ExitCode.DONE if scene.name == "spacetimedb" else ExitCode.USAGE)
     assert ("leave truncate out" in done.err) is (scene.name != "spacetimedb")
+
+
+PARTITIONS = {"orders-0": "rolled", "orders-1": "plain_none", "payments-0": "transactions"}
+NOT_OF_THE_LOG = (
+    *("00000000000000000000.index", "00000000000000000000.timeindex", "00000000000000000000.txnindex"),
+    *("00000000000000000009.snapshot", "00000000000000000009.log.deleted", "00000000000000000009.log.cleaned"),
+    "00000000000000000009.log.swap",
+)
+
+
+@pytest.fixture
+def broker(litelog: Command) -> Path:
+    """The data folder of a broker with three partitions, and the configuration that names it."""
+    data = litelog.folder / "data"
+    data.mkdir()
+    for name, scene in PARTITIONS.items():
+        recorded = unpack("kafka", scene, litelog.folder)
+        recorded.rename(data / name)
+        for file in NOT_OF_THE_LOG:
+            (data / name / file).write_text("of the broker")
+    (data / "orders-9.3a7f-delete").mkdir()
+    (data / "meta.properties").write_text("version=1\n")
+    (litelog.folder / "litelog.yml").write_text(
+        f"state-dir: {litelog.folder}/daemon\naddr: off\nlogs:\n  - dir: {data}\n    format: kafka\n"
+        f"    watermark: none\n    replicas:\n      - url: {litelog.folder}/replicas/{{name}}\n"
+    )
+    return data
+
+
+def test_all_partitions_of_a_broker_are_found_and_restored_to_one_time(litelog: Command, broker: Path) -> None:
+    done = litelog("replicate", "--once", "--config", "litelog.yml")
+    assert (done.code, "skipped" in done.err) == (ExitCode.DONE, False), done.err
+    assert {path.name for path in (litelog.folder / "replicas").iterdir()} == PARTITIONS.keys()
+    logs = {name: litelog("cat", "--json", f"replicas/{name}").lines for name in PARTITIONS}
+    times = {name: [datetime.fromisoformat(each["timestamp"]) for each in records] for name, records in logs.items()}
+    moment = sorted(times["orders-0"])[len(times["orders-0"]) // 2]
+    words = ("restore", "--all", "--config", "litelog.yml", "--timestamp", moment.isoformat(), "--into", "out")
+    done = litelog(*words, "--if-replica-exists")
+    assert done.code == ExitCode.DONE, done.err
+    for name, records in logs.items():
+        folder = litelog.folder / "out" / (broker / name).relative_to("/")
+        later = next((number for number, each in enumerate(times[name]) if each > moment), len(records))
+        restored = litelog("cat", "--json", "--format", "kafka", str(folder)).lines if folder.exists() else []
+        assert restored == records[: len(restored)]
+        assert len(restored) <= later
+        assert not {path.name for path in folder.rglob("*")} & set(NOT_OF_THE_LOG)
+        if name == "orders-0":  # a batch for each record
+            assert len(restored) == later > 0
+
+
+def test_a_name_that_is_almost_a_log_segment_is_one_warning_and_is_not_shipped(litelog: Command, broker: Path) -> None:
+    (broker / "orders-0" / "0000000000000000099.log").write_bytes(b"19 digits")
+    for _ in range(2):
+        done = litelog("replicate", "--once", "--config", "litelog.yml")
+        assert done.code == ExitCode.DONE, done.err
+        assert done.err.count("not a kafka log segment, skipped: 0000000000000000099.log") == 1
+    files = {line["file"] for line in litelog("segments", "--json", "replicas/orders-0").lines}
+    assert "0000000000000000099.log" not in files
