@@ -18,6 +18,7 @@ from litelog.errors import (
     ReplicaGapError,
     StoreError,
 )
+from litelog.formats.capabilities import has_manifest
 from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
@@ -125,13 +126,20 @@ def plan_history(
 ) -> RestorePlan:
     """Plan from a generation, and from those that it continues if they are needed and still exist: for log segments
     before its own, and for a point in time before it began. If ``target`` names a generation, plan from that alone.
+    A point in time before a rewrite of a log with a manifest is planned from the generation before.
 
     An index in ``target`` is one of the given generation. Arguments and errors as in ``plan_generation``.
     """
     if target.generation is not None or claim.relation is not Relation.CONTINUES:
-        return _require_beginning(
-            plan_generation(client, claim, target, log_format, fallbacks, dropped=dropped, held=held)
-        )
+        try:
+            return _require_beginning(
+                plan_generation(client, claim, target, log_format, fallbacks, dropped=dropped, held=held)
+            )
+        except TooEarlyError:
+            rewritten = _plan_before_rewrite(client, claim, target, log_format, fallbacks, dropped=dropped)
+            if rewritten is None:
+                raise
+            return rewritten
     try:
         plan = plan_generation(client, claim, target, log_format, fallbacks, dropped=dropped, held=held)
     except NothingToRestoreError as error:
@@ -147,6 +155,29 @@ def plan_history(
         if earlier is not None and _reach(plan, log_format) < _reach(earlier, log_format):
             return earlier
     return _require_beginning(_prepend(client, plan, target, log_format, fallbacks))
+
+
+def _plan_before_rewrite(
+    client: ReplicaClient,
+    claim: Claim,
+    target: Target,
+    log_format: LogFormat,
+    fallbacks: FallbackReplicas | None,
+    *,
+    dropped: bool,
+) -> RestorePlan | None:
+    """Plan for a time from the generation before a rewrite, for a log whose writer begins it again as a habit.
+
+    That generation holds the log as it was then. None for any other target, and if it holds nothing of that time.
+    """
+    is_time = target.timestamp is not None and target.generation is None
+    if not is_time or not has_manifest(log_format) or claim.predecessor is None:
+        return None
+    with suppress(NothingToRestoreError, NotFoundError):
+        older = read_claim_of(client, claim.predecessor, claim)
+        if older.epoch < claim.epoch and (older.log, older.format) == (claim.log, claim.format):
+            return plan_history(client, older, target, log_format, fallbacks, dropped=dropped)
+    return None
 
 
 def _require_beginning(plan: RestorePlan) -> RestorePlan:

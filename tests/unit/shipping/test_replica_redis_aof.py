@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.errors import SourceError, SourceMissingError
+from litelog.errors import NothingToRestoreError, SourceError, SourceMissingError
 from litelog.objects.claim import Relation
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.follow import CopyFollower
@@ -120,6 +120,32 @@ def test_what_the_manifest_does_not_list_is_not_shipped(redis: RedisLog, store: 
     daemon.sync()
     restore_to(ObjectReplicaClient(store), tmp_path / "out", log_format=redis.format)
     assert files_in(tmp_path / "out") == held(redis)
+
+
+def test_a_restore_to_a_time_before_a_rewrite_is_the_log_as_it_was(
+    redis: RedisLog, store: MemoryStore, tmp_path: Path
+) -> None:
+    daemon, moments = start(redis, store, tmp_path), [0]
+    for number in (3, 5, 7):
+        redis.append(2)
+        daemon.sync()
+        moments.append(daemon.clock.now())
+        (tmp_path / f"expected-{len(moments) - 1}").mkdir()
+        for name, content in held(redis).items():
+            (tmp_path / f"expected-{len(moments) - 1}" / name).write_bytes(content)
+        daemon.clock.advance(60)
+        if number == 5:
+            daemon.restart()
+        redis.begin(number, b"REDIS0011 base file %d" % number)
+    daemon.sync()
+    for number, moment in enumerate(moments[1:], 1):
+        for late in (0, 59 * 1_000_000):
+            out = tmp_path / f"out-{number}-{late}"
+            restore_to(ObjectReplicaClient(store), out, Target(timestamp=moment + late), log_format=redis.format)
+            assert files_in(out) == files_in(tmp_path / f"expected-{number}")
+    for early in (Target(timestamp=1), Target(timestamp=moments[1], generation=daemon.claims[-1].generation)):
+        with pytest.raises(NothingToRestoreError, match="nothing that early"):
+            restore_to(ObjectReplicaClient(store), tmp_path / "none", early, log_format=redis.format)
 
 
 def test_a_restore_to_a_sequence_lists_what_it_wrote(redis: RedisLog, store: MemoryStore, tmp_path: Path) -> None:
