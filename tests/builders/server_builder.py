@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.system.clock import Clock
     from tests.builders.log_builder import LogBuilder
 
 TOKEN = "canary-token-of-the-tests-0123456789"
@@ -81,6 +82,10 @@ class Watched:
     pairs: list[tuple[LogBuilder, list[str]]]
     settings: dict[str, Any] = field(default_factory=dict)
     sync_interval: float = 0.01
+    log_settings: dict[str, Any] = field(default_factory=dict)
+    replica_settings: dict[str, Any] = field(default_factory=dict)
+    state: str = "state"
+    clock: Clock | None = None
     failure: BaseException | None = None
 
     def __enter__(self) -> Self:
@@ -89,12 +94,15 @@ class Watched:
                 path=log.folder,
                 format=log.format.name,
                 poll_interval=0.02,
-                replicas=tuple(ReplicaConfig(url=url, sync_interval=self.sync_interval) for url in urls),
+                replicas=tuple(
+                    ReplicaConfig(url=url, sync_interval=self.sync_interval, **self.replica_settings) for url in urls
+                ),
+                **self.log_settings,
             )
             for log, urls in self.pairs
         )
         config = Config(logs=logs, shutdown_timeout=5.0)
-        self.replicator = Replicator(config, state_dir=str(self.folder / "state"), host="test")
+        self.replicator = Replicator(config, state_dir=str(self.folder / self.state), host="test", clock=self.clock)
         settings = {"max_lag": 60.0, "addr": "127.0.0.1:0", **self.settings}
         self.service = Service(self.replicator, ServiceSettings(**settings))
         self._thread = threading.Thread(target=self._run)

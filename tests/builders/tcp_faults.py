@@ -20,7 +20,8 @@ MOST_BYTES = 6000
 
 
 class TcpFaults:
-    """A context manager. ``rate``: how many of the connections get a fault, 0 to 1; any thread may change it."""
+    """A context manager. ``rate``: how many of the connections get a fault, 0 to 1; any thread may change it. The next
+    fault is one of those that were rarest so far."""
 
     def __init__(self, upstream: tuple[str, int], random: Random) -> None:
         self.upstream = upstream
@@ -68,7 +69,9 @@ class TcpFaults:
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._open |= {client, server}
-                fault = self._random.choice(FAULTS) if self._random.random() < self.rate else ""
+                fewest = min(self.injected.values())
+                seldom = [name for name in FAULTS if self.injected[name] == fewest]
+                fault = self._random.choice(seldom) if self._random.random() < self.rate else ""
                 at = self._random.randrange(MOST_BYTES)
             threading.Thread(target=self._pass, args=(client, server, "", 0), daemon=True).start()
             threading.Thread(target=self._pass, args=(server, client, fault, at), daemon=True).start()
