@@ -127,6 +127,21 @@ def test_a_pattern_mirrors_each_log_and_prints_a_line_for_each_and_a_summary(lit
     assert failed[-1].code == ExitCode.FAILURE
 
 
+def test_append_waits_until_a_mirror_has_each_commit_or_says_that_none_has_it(litelog: Command) -> None:
+    litelog.lines(20)
+    _, url = serve(litelog)
+    mirror_once(litelog, url)
+    alone = litelog("append", "--json", "--mirrored-at", url, "--mirror-timeout", "200ms", "log", text="alone\n")
+    assert (alone.code, alone.lines[0]["mirrored"], "no mirror has the records" in alone.err) == (0, False, True)
+    litelog.start("mirror", "--quiet", url, "copy")
+    together = litelog("append", "--json", "--mirrored-at", url, "log", text="together\n")
+    assert (together.code, together.lines[0]["mirrored"]) == (0, True)
+    assert held(litelog.folder / "copy") == held(litelog.folder / "log")
+    assert "mirrored" not in litelog("append", "--json", "log", text="as before\n").lines[0]
+    assert litelog("append", "--mirror-timeout", "1s", "log").code == ExitCode.USAGE
+    assert litelog("append", "--mirrored-at", "backup", "log").code == ExitCode.USAGE
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog_cli.arguments import PLACE
+from litelog_cli.arguments import DURATION, PLACE
+from litelog_cli.configured import find_replica
 from litelog_cli.output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from litelog.stores.mirror_acknowledgement import MirrorAcknowledgement
 
 READ_BYTES = 1 << 20
 """Bytes per read. A pipe returns what it has, at most 64 KiB."""
@@ -37,6 +40,12 @@ Examples:
   tail -F app.log | litelog append /var/lib/events > /dev/null
   litelog append --batch 500 --json /var/lib/events < lines.txt
   printf 'user1\\tlogin\\n' | litelog append --key-separator '\\t' /var/lib/events
+  echo hello | litelog append --mirrored-at http://127.0.0.1:9977/logs/events /var/lib/events
+\b
+--mirrored-at waits after each commit until a mirror of the log has it durably:
+the log's daemon, which serves it at this URL, knows how far its mirrors are.
+With --mirror-timeout, a commit that waited so long is reported without a mirror,
+and those after it do not wait until a mirror has caught up.
 """
 )
 @click.argument("log_dir", type=PLACE)
@@ -46,8 +55,24 @@ Examples:
     help=f"Records in a commit.  [default: as many as are waiting, up to {DEFAULT_BATCH}]",
 )
 @click.option("--key-separator", metavar="CHARACTERS", help="Separates each record's key from its value; \\t is a tab.")
+@click.option("--mirrored-at", "mirrored_at", metavar="LOG_URL", help="Wait until a mirror has each commit, too.")
+@click.option(
+    "--mirror-timeout",
+    type=DURATION,
+    metavar="DURATION",
+    help="How long a commit waits for a mirror.  [default: as long as it takes]",
+)
+@click.option("--config", "config_file", metavar="FILE", help="Configuration file with the options of LOG_URL.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each commit.")
-def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: bool) -> None:
+def append(
+    log_dir: str,
+    batch: int | None,
+    key_separator: str | None,
+    mirrored_at: str | None,
+    mirror_timeout: float | None,
+    config_file: str | None,
+    as_json: bool,
+) -> None:
     """Append lines from standard input as records to the log in LOG_DIR.
 
     Prints a line for each commit once it is durable, with the next sequence: every record below it is safe. Creates the
@@ -67,7 +92,8 @@ def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: 
     def read() -> bytes:
         return os.read(descriptor, READ_BYTES)
 
-    with LogWriter(log_dir) as writer:
+    acknowledge = _acknowledgement(mirrored_at, mirror_timeout, config_file)
+    with LogWriter(log_dir, acknowledge=acknowledge) as writer:
         for lines in line_batches(read, batch):
             keys, values = (None, lines) if separator is None else split_keys(lines, separator)
             try:
@@ -76,10 +102,24 @@ def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: 
                 reached = writer.durable_sequence
                 raise PoisonedError(f"{error}; records below sequence {reached} were acknowledged") from error
             if as_json:
-                print_json({"first": appended.first, "next": appended.next, "durable_next": writer.durable_sequence})
+                mirrored = {} if appended.mirrored is None else {"mirrored": appended.mirrored}
+                reached = writer.durable_sequence
+                print_json({"first": appended.first, "next": appended.next, "durable_next": reached, **mirrored})
             else:
                 sys.stdout.write(f"{appended.next}\n")
             sys.stdout.flush()
+
+
+def _acknowledgement(url: str | None, timeout: float | None, config_file: str | None) -> MirrorAcknowledgement | None:
+    """What each commit waits for; None: nothing."""
+    if url is None:
+        if timeout is not None or config_file is not None:
+            raise click.UsageError("--mirror-timeout and --config are about --mirrored-at")
+        return None
+    from litelog.stores.mirror_acknowledgement import MirrorAcknowledgement
+
+    served = find_replica(url, config_file)
+    return MirrorAcknowledgement(served.url, served.options, timeout=timeout)
 
 
 def line_batches(read: Callable[[], bytes], batch: int | None) -> Iterator[list[bytes]]:
