@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import SourceError, SourceMissingError
+from litelog.errors import CorruptCommitError, SourceError, SourceMissingError
 from litelog.events import fields
 from litelog.formats.capabilities import (
     HEAD_BYTES,
@@ -402,8 +402,8 @@ class SegmentFolder:
             self._report()
 
     def _check_head(self, name: str) -> None:
-        """Raise WrongFormatError if the oldest log segment is of another format."""
-        with suppress(FileNotFoundError, SourceError), self.open(name) as segment:
+        """Raise WrongFormatError if the oldest log segment is of another format. Whoever reads it names damage."""
+        with suppress(FileNotFoundError, SourceError, CorruptCommitError), self.open(name) as segment:
             check_head(self._format, os.path.join(self._folder, name), segment.read(0, HEAD_BYTES))
 
     def _others(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptionError, StoreError, UnknownVersionError
 from litelog.repair.local_files import LocalFiles, has_bytes
 from litelog.repair.plan import FilePlan, FileSpan, PlacePlan, RepairMethod, RepairPlan
+from litelog.restore.choose_replica import describe
 from litelog.verify.local_report import LocalAnomalyKind
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class RepairPlanner:
                 longer = known is not None and place.reaches_end and supply.held.size > known.held.size  # type: ignore[union-attr]
                 if known is None or longer:
                     chosen[place] = supply  # type: ignore[assignment]
-        doubts += [f"{url} could not be read: {reason}" for url, reason in self._histories.skipped.items()]
+        doubts += [describe(url, reason) for url, reason in self._histories.skipped.items()]
         size = self._files.size(name)
         spans, at = list[FileSpan](), 0
         for place in places:
@@ -206,7 +207,7 @@ class RepairPlanner:
                 for plan in plans:
                     self._add_created(anomaly, history, plan)
                 return
-        doubts += [f"{url} could not be read: {reason}" for url, reason in self._histories.skipped.items()]
+        doubts += [describe(url, reason) for url, reason in self._histories.skipped.items()]
         self._leave(anomaly, "; ".join(dict.fromkeys(doubts)) or NO_REPLICA)
 
     def _missing(

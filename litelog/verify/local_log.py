@@ -146,6 +146,9 @@ class _Check:
             except OSError as error:
                 self._failures.append(f"{os.path.join(self._folder, name)}: cannot be read: {error.strerror}")
                 self._expect = Expectation()
+            except CorruptCommitError as error:  # a piece of it cannot be decompressed, so the rest is not checked
+                self._report(name, error)
+                self._lose_sequence()
         self._totals.segments += 1
 
     def _check_segment(self, segment: OpenSegment, following: str | None) -> None:

@@ -178,3 +178,14 @@ def test_an_encrypted_replica_supplies_bytes_to_holders_of_its_key(litelog: Comm
     assert (refused.code, segment.read_bytes()) == (ExitCode.USAGE, damaged), refused.out + refused.err
     done = litelog("repair", "log", "backup", "--confirm", "--identity", "identity.txt")
     assert (done.code, segment.read_bytes()) == (ExitCode.DONE, before), done.out + done.err
+
+
+@pytest.mark.parametrize("place", [6, 2000])
+def test_a_compressed_log_segment_gets_the_bytes_that_it_holds(litelog: Command, place: int) -> None:
+    folder = unpack("spacetimedb", "compressed", litelog.folder)
+    assert litelog("replicate", "--once", "--format", "spacetimedb", str(folder), "backup").code == 0
+    damage(min(folder.glob("*.stdb.log")), place)
+    assert litelog("verify", "--local", "--format", "spacetimedb", str(folder)).code == ExitCode.CORRUPTION
+    done = litelog("repair", "--format", "spacetimedb", str(folder), "backup", "--confirm")
+    assert done.code == ExitCode.DONE, done.out + done.err
+    assert litelog("verify", "backup", "--against", str(folder)).code == ExitCode.DONE

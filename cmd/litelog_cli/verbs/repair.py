@@ -145,13 +145,15 @@ _DONE = {"replace": "replaced", "create": "created", "cut": "cut off", "leave": 
 
 
 def _print(result: RepairResult) -> None:
+    from litelog.restore.choose_replica import describe
+
     plan, report = result.plan, result.plan.report
     if plan.places:
         rows = [_row(place, carried_out=result.after is not None) for place in plan.places]
         print_table(("anomaly", "log segment", "offset", "bytes", "repair", ""), rows, ("offset", "bytes"))
         echo()
     for url, reason in plan.skipped:
-        echo(f"skipped {url}: {reason}")
+        echo(f"skipped {describe(url, reason)}")
     for failure in report.failures:
         echo(f"could not be read: {failure}")
     if result.backup is not None:

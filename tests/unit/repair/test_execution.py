@@ -121,6 +121,7 @@ def test_a_missing_log_segment_is_created(kind: str, tmp_path: Path) -> None:
     assert (held(tmp_path), result.left, result.backup) == (whole(), 0, None)
 
 
+@pytest.mark.slow
 def test_each_flip_is_repaired(tmp_path: Path) -> None:
     client = replica("sealed")
     for place in sampled(range(len(MIDDLE.data)), 12, "flips in a log that is repaired"):

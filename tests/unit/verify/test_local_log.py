@@ -277,3 +277,15 @@ def test_an_unfinished_line_is_not_an_anomaly(tmp_path: Path) -> None:
 def test_a_folder_without_a_log_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceMissingError, match="holds no log segment"):
         check(tmp_path)
+
+
+def test_a_compressed_log_segment_that_cannot_be_decompressed_is_an_anomaly(tmp_path: Path) -> None:
+    folder = unpack("spacetimedb", "compressed", tmp_path)
+    first = min(folder.glob("*.stdb.log"))
+    for place in (0, 6, 200, first.stat().st_size - 3):
+        data = first.read_bytes()
+        first.write_bytes(flipped(data, place))
+        report = check_log(str(folder), open_format("spacetimedb"))
+        assert {each.file for each in report.anomalies if each.harmful} == {first.name}, place
+        assert report.commits > 0
+        first.write_bytes(data)
