@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from litelog.encryption.identities import new_identity
 from litelog.formats.registry import open_format
 from litelog.log.writer import LogWriter
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.stores.registry import open_client
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.opening import decrypting
 from replica_clients.file import FileStore
 from tests.builders.independent_reader import read_replica
 from tests.faults.figures import report
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from litelog.stores.object_store import ObjectStore
     from tests.warm import Warm
 
 pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
@@ -45,11 +48,15 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from litelog.system.clock import SystemClock
+from litelog.encryption.recipients import read_recipients
 from litelog.shipping.backlog import BacklogSealer
+from litelog.shipping.claim_encryption import EncryptedClaims, OwnerKeys
 from litelog.shipping.ownership import Owner
 from litelog.shipping.context import Executors, LogSource, ReplicaContext, Settings
 from litelog.formats.registry import open_format
-from litelog.stores.registry import open_client
+from litelog.stores.encrypted_store import EncryptedStore
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
 from litelog.shipping.replica import Replica
 from litelog.shipping.state import StateFolder
 
@@ -59,14 +66,22 @@ class Teller:
     def on_snapshot_written(self, event): pass
     def on_wal_segment_shipped(self, event): print(event.header.next, flush=True)
 
-log, replica, state, seals = sys.argv[1:]
+log, replica, state, seals, recipient = sys.argv[1:]
 clock = SystemClock()
-source, client, folder = LogSource(log, open_format("litelog")), open_client(replica), StateFolder(state, log)
+source, store, folder = LogSource(log, open_format("litelog")), open_store(replica), StateFolder(state, log)
+claims = None
+if recipient:
+    keys = OwnerKeys(state)
+    store = EncryptedStore(store, keys, refuses_downgrade=False)
+    claims = EncryptedClaims(read_recipients([recipient]), keys)
+client = ObjectReplicaClient(store)
 workers = Executors(ThreadPoolExecutor(1), ThreadPoolExecutor(1))
 settings = Settings(max_segment_bytes=4096, snapshot_segments=1)
 context = ReplicaContext(source, client, workers, clock, Teller(), settings)
 sealer = BacklogSealer(context) if seals == "seals" else None
-owner = Owner(context, folder, random=random.SystemRandom(), host="here", backlog_sealer=sealer)
+owner = Owner(
+    context, folder, random=random.SystemRandom(), host="here", backlog_sealer=sealer, encryption=claims
+)
 replica = Replica(context, folder, owner)
 while replica.sync():
     pass
@@ -108,10 +123,22 @@ def make_away(place: Path, warm: Warm) -> None:
     append(place / "log", 15, 45)
 
 
+def make_rekeyed(place: Path, warm: Warm) -> None:
+    """A log that was shipped encrypted, and grew: the next run begins a generation for another recipient."""
+    secrets, public = zip(*(new_identity() for _ in range(2)), strict=True)
+    (place / "identity").write_text("\n".join(secrets))
+    append(place / "log", 0, 25)
+    (place / "recipient").write_text(public[0])
+    assert ship(place, warm, seals=True).returncode == 0
+    append(place / "log", 25, 40)
+    (place / "recipient").write_text(public[1])
+
+
 def ship(place: Path, warm: Warm, *tracing: str, seals: bool = False) -> subprocess.CompletedProcess[str]:
     """Run a daemon until all is shipped. ``seals``: when it starts, it ships finished log segments sealed."""
     folders = [str(place / name) for name in ("log", "replica", "state")]
-    return run_traced(warm, tracing, SCRIPT, *folders, "seals" if seals else "")
+    recipient = (place / "recipient").read_text() if (place / "recipient").exists() else ""
+    return run_traced(warm, tracing, SCRIPT, *folders, "seals" if seals else "", recipient)
 
 
 def steps_of(place: Path, warm: Warm, calls: str, situation: str, *, seals: bool) -> Iterable[int]:
@@ -136,8 +163,14 @@ def set_back(place: Path, template: Path) -> None:
             shutil.copytree(template / name, place / name)
 
 
+def open_store(place: Path) -> ObjectStore:
+    """The store of the replica, for the holder of its identity."""
+    identity = place / "identity"
+    return decrypting(FileStore(str(place / "replica")), {"identity-file": str(identity)} if identity.exists() else {})
+
+
 def restored(place: Path) -> Path:
-    client = open_client(str(place / "replica"))
+    client = ObjectReplicaClient(open_store(place))
     log_format = open_format("litelog")
     restore(client, find_plan(client, Target(), log_format), str(place / "restored"), log_format=log_format)
     return place / "restored"
@@ -145,7 +178,7 @@ def restored(place: Path) -> Path:
 
 def standing_for_sealed(place: Path) -> int:
     """The number of WAL segments in the replica that stand for a sealed segment."""
-    generations = read_replica(FileStore(str(place / "replica"))).values()
+    generations = read_replica(open_store(place)).values()
     return sum("sealed" in header for generation in generations for header, _, _ in generation.segments)
 
 
@@ -162,6 +195,7 @@ SITUATIONS = {
     "fresh, sealed": (make_fresh, True),
     "diverged, sealed": (make_diverged, True),
     "away, sealed": (make_away, True),
+    "rekeyed, sealed": (make_rekeyed, True),
 }
 
 
