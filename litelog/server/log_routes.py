@@ -17,6 +17,7 @@ from starlette.routing import Route
 from litelog.errors import LitelogError
 from litelog.formats.columns import NAMES
 from litelog.live.encoding import JsonLines
+from litelog.live.held_records import find_held
 from litelog.live.log_consumers import find_consumer, find_time, read_consumers
 from litelog.live.record_feed import RecordFeed, RecordRequest
 from litelog.live.served_log import LiveReader
@@ -117,7 +118,7 @@ class LogHandlers:
         mirrors = [asdict(each) for each in served.mirrors.status(served.durable_end(), now)]
         facts = asdict(served.facts())
         lists = {"readers": readers, "mirrors": mirrors, "consumers": consumers}
-        return _answer({**facts, **lists, "sent_bytes": served.sent_bytes})
+        return _answer({**facts, **asdict(find_held(served)), **lists, "sent_bytes": served.sent_bytes})
 
     async def records(self, request: Request) -> Response:
         """The records of a log as a stream."""

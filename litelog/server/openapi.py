@@ -16,6 +16,7 @@ from litelog.consumers.administration import ConsumerState
 from litelog.formats.columns import NAMES
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.live.encoding import ENCODINGS
+from litelog.live.held_records import HeldRecords
 from litelog.live.mirrors import MirrorStatus
 from litelog.live.served_log import LogFacts
 from litelog.objects.consumer_position import MOST_MOVE
@@ -141,13 +142,19 @@ _WAIT = Parameter("wait", DURATION, "Without follow: how long to wait for the fi
 _FOLLOW = Parameter("follow", SWITCH, "Continue with new data until the client disconnects.")
 _RANGE = Parameter("Range", {**TEXT, "pattern": "^bytes=[0-9]{1,9}-$"}, "The bytes that are asked for.", "header")
 _FACTS = TypeAdapter(LogFacts).json_schema(ref_template=_REFERENCES)
+_HELD = TypeAdapter(HeldRecords).json_schema(ref_template=_REFERENCES)
 _READER = {"type": "object", "required": ["kind", "seconds", "next", "sent_bytes"]}
 _MIRRORS: Schema = {"type": "array", "items": TypeAdapter(MirrorStatus).json_schema(ref_template=_REFERENCES)}
 _ONE_LOG: Schema = {
     "type": "object",
-    "required": ["version", "readers", "mirrors", "consumers", "sent_bytes", *(set(_FACTS["required"]) - {"readers"})],
+    "required": [
+        *("version", "readers", "mirrors", "consumers", "sent_bytes"),
+        *(set(_FACTS["required"]) - {"readers"}),
+        *_HELD["properties"],
+    ],
     "properties": {
         **_FACTS["properties"],
+        **_HELD["properties"],
         "version": {"const": VERSION},
         "sent_bytes": COUNT,
         "readers": {"type": "array", "items": _READER},

@@ -65,6 +65,22 @@ def test_the_served_logs_are_listed_with_their_facts(tmp_path: Path, log: LogBui
         assert watched.ask("/logs/log").json["readers"] == []
 
 
+def test_the_facts_of_a_log_say_what_its_folder_holds(tmp_path: Path, log: LogBuilder) -> None:
+    log.roll(4)
+    with serving(tmp_path, log) as watched:
+        records = lines(watched.ask("/logs/log/records"))
+        for first in (0, 3):
+            facts = watched.ask("/logs/log").json
+            assert facts["first"] == first
+            assert facts["first_time"] == records[first]["timestamp"]
+            assert facts["last_time"] == records[-1]["timestamp"]
+            if not first:
+                log.delete(min(log.texts))
+        log.delete(max(log.texts))
+        facts = watched.ask("/logs/log").json
+        assert (facts["first"], facts["first_time"], facts["last_time"]) == (None, None, None)
+
+
 def test_a_log_that_goes_while_the_logs_are_listed_is_left_out(
     tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
