@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExitCode
-from tests.waiting import wait_until
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from conftest import Command
+
+    from tests.warm import Running
 
 
 def numbers(out: str) -> list[int]:
@@ -149,6 +151,11 @@ def elsewhere(request: pytest.FixtureRequest, litelog: Command) -> str:
 
 def serve(litelog: Command) -> str:
     """The URL of ``log``, which a daemon serves."""
+    return serve_with_daemon(litelog)[1]
+
+
+def serve_with_daemon(litelog: Command) -> tuple[Running, str]:
+    """A daemon that serves ``log``, and the log's URL."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -156,10 +163,11 @@ def serve(litelog: Command) -> str:
         f"state-dir: ./daemons-state\naddr: 127.0.0.1:{port}\nserve: all\nsync-interval: 20ms\n"
         "logs:\n  - path: ./log\n    replicas: [./backup]\n"
     )
-    litelog.wait_for_line(litelog.start("replicate", "--config", "serve.yml"), "listening")
+    daemon = litelog.start("replicate", "--config", "serve.yml")
+    litelog.wait_for_line(daemon, "listening")
     url = f"http://127.0.0.1:{port}/logs/log"
     wait_until(lambda: len(litelog("cat", url).out.splitlines()) == 10)
-    return url
+    return daemon, url
 
 
 def test_a_consumer_of_a_replica_or_a_served_log_has_its_position_there(litelog: Command, elsewhere: str) -> None:
@@ -199,3 +207,26 @@ def test_verify_and_prune_leave_the_positions_in_a_replica(litelog: Command) -> 
     damaged = litelog("verify", "--json", "backup")
     assert damaged.code == ExitCode.CORRUPTION
     assert [each["object"] for each in damaged.lines[-1]["anomalies"]] == [f"consumers/billing/{newest.name}"]
+
+
+@pytest.mark.process
+def test_a_consumer_of_a_served_log_survives_kills_of_its_daemon_and_of_itself(litelog: Command) -> None:
+    litelog.lines(10)
+    daemon, url = serve_with_daemon(litelog)
+    seen: list[int] = []
+    for number in range(10, 40, 10):
+        consumer = litelog.start("cat", "--consumer", "billing", "--follow", url)
+        assert consumer.stdout is not None
+        daemon.kill()
+        daemon.wait(WAIT_SECONDS)
+        litelog("append", "log", text="".join(f"line {each}\n" for each in range(number, number + 10)))
+        daemon = litelog.start("replicate", "--config", "serve.yml")
+        litelog.wait_for_line(daemon, "listening")
+        while not seen or seen[-1] < number + 9:
+            seen += numbers(consumer.stdout.readline())
+        if number < 30:
+            consumer.kill()
+        else:
+            wait_until(lambda: listed(litelog, url) == [("billing", 40, 0)])
+    assert sorted(set(seen)) == list(range(40)), "none is left out"
+    assert [each for number, each in enumerate(seen) if each > max(seen[:number], default=-1) + 1] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +14,15 @@ from litelog.objects import layout
 from litelog.objects.consumer_position import Evidence
 from litelog.stores.registry import open_store, register_object_store
 from replica_clients.memory import MemoryStore
-from tests.builders.stores import AnswerLosingStore, CarelessStore, CountingStore
+from tests.builders.stores import AnswerLosingStore, CarelessStore, CountingStore, KilledError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from litelog.stores.object_store import ObjectStore
+    from typing_extensions import Buffer
+
+    from litelog.stores.object_store import ObjectInfo, ObjectStore
 
 NAME = "billing"
 EVIDENCE = Evidence(4, 1, 99)
@@ -217,3 +220,56 @@ def test_a_position_tells_nothing_of_an_encrypted_record(tmp_path: Path) -> None
     kept = PositionObjects(str(tmp_path / "replica"), {"identity-file": identity}).of(NAME)
     assert kept.move(None, 5, EVIDENCE, 1) == kept.read()
     assert kept.move(kept.read(), 6, EVIDENCE, 1).evidence is None
+
+
+class StoppingStore(CountingStore):
+    """A store whose process is killed at a request: before it is carried out, or after that."""
+
+    def __init__(self, inner: ObjectStore, at: int, *, after: bool) -> None:
+        super().__init__(inner)
+        self._left, self._after = at, after
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        self._stop(after=False)
+        super().put(key, body, create_only=create_only)
+        self._stop(after=True)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._stop(after=False)
+        found = list(super().list(prefix, start_after))
+        self._stop(after=True)
+        return iter(found)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._stop(after=False)
+        super().delete(keys)
+        self._stop(after=True)
+
+    def _stop(self, *, after: bool) -> None:
+        if after is self._after:
+            self._left -= 1
+            if self._left == 0:
+                raise KilledError
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_consumer_killed_at_any_request_has_its_old_or_its_new_position(at: int, after: bool) -> None:
+    """It commits 16 times before, so that old objects are removed."""
+    inner = MemoryStore()
+    kept = through(inner).of(NAME)
+    held = None
+    for number in range(MOST):
+        held = kept.move(held, number, EVIDENCE, 1)
+    assert held is not None
+    dying = through(StoppingStore(inner, at, after=after)).of(NAME)
+    committed = held.next
+    with suppress(KilledError):
+        for number in range(MOST, MOST + 4):
+            held = dying.move(held, number, EVIDENCE, 1)
+            committed = held.next
+    assert committed is not None
+    found = through(inner).of(NAME).read()
+    assert found is not None
+    assert found.next in (committed, committed + 1)
+    assert through(inner).of(NAME).move(found, 99, None, 2).next == 99
