@@ -20,7 +20,7 @@ from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
 from litelog.reading.latest import find_latest
 from litelog.reading.replica_records import open_records
-from litelog.reading.several_places import replica_sources
+from litelog.reading.several_places import IMPATIENT, replica_sources
 from litelog.stores.capabilities import KeepsConsumers
 from litelog.stores.opening import opened_replica
 from litelog.stores.registry import local_folder, open_store, redact
@@ -195,9 +195,10 @@ def replica_state_folder(state_dir: str, url: str, options: Mapping[str, object]
 def _stored_format(replicas: Sequence[Address], pattern: str | None) -> LogFormat:
     """The format that the first replica states which can be read. Raises the error of the first one if none can."""
     failure: StoreError | None = None
+    policy = IMPATIENT if len(replicas) > 1 else None
     for url, options in replicas:
         try:
-            with opened_replica(url, options) as client:
+            with opened_replica(url, options, policy=policy) as client:
                 return open_stored_format(find_latest(client).format, pattern=pattern)
         except StoreError as error:
             failure = failure or error

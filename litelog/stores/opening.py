@@ -73,6 +73,7 @@ def opened_replica(
     options: Mapping[str, object] | None = None,
     *,
     is_only: bool = True,
+    policy: RetryPolicy | None = None,
     stop: threading.Event | None = None,
 ) -> Iterator[ObjectReplicaClient]:
     """Open a client as ``open_retrying`` does, and close it at the end.
@@ -83,9 +84,10 @@ def opened_replica(
         is_only: The block reads no other replica, so its errors are this one's: they are named as by
             ``naming_replica``.
         stop: Ends a wait between two attempts, once the caller sets it; None: only the end of the block does.
+        policy: As for ``open_retrying``.
     """
     ended = threading.Event()
-    client = open_retrying(url, options, stop or ended)
+    client = open_retrying(url, options, stop or ended, policy)
     with _closing(client, ended), naming_replica(client) if is_only else nullcontext():
         yield client
 

@@ -104,6 +104,19 @@ def test_bounds_mean_the_same_at_each_place(
 
 
 @pytest.mark.slow
+def test_a_consumer_of_several_places_reads_the_one_that_is_there(
+    leaving: LeavingStore, replica: str, tmp_path: Path
+) -> None:
+    for answers, expected in ((0, range(200)), (10**9, range(0))):
+        leaving.answers = answers
+        with litelog.Consumer(
+            "leaving://", "billing", replicas=[replica], follow=False, state_dir=str(tmp_path / "mine")
+        ) as consumer:
+            assert [record.sequence for record in consumer] == list(expected)
+            consumer.commit()
+
+
+@pytest.mark.slow
 def test_if_no_place_can_be_read_the_error_names_the_first(leaving: LeavingStore, replica: str, tmp_path: Path) -> None:
     leaving.answers = 0
     with pytest.raises(StoreError, match="connection refused"):
