@@ -49,13 +49,16 @@ def journal_batches(
 
     ``stack`` closes what this opens.
     """
+    from litelog.fragments.cover import find_cover, list_fragments
     from litelog.fragments.reader import FragmentReader, JournalGapError
 
-    kinds = {start.kind, StartKind.SEQUENCE if end is None else end.kind}
-    if not kinds <= {StartKind.BEGINNING, StartKind.SEQUENCE}:
-        raise click.UsageError("a journal has no times: --from is beginning or an offset, and --to an offset")
+    offsets = {StartKind.BEGINNING, StartKind.SEQUENCE}
+    if start.kind not in {*offsets, StartKind.END} or (end is not None and end.kind not in offsets):
+        raise click.UsageError("a journal has no times: --from is beginning, end or an offset, and --to an offset")
     first = start.value if start.kind is StartKind.SEQUENCE else None
     store = stack.enter_context(opened_journal(place, config_file))
+    if start.kind is StartKind.END:
+        first = find_cover(list_fragments(store))[-1].stop
     stop = None if end is None else end.value
     reader = stack.enter_context(FragmentReader(store, start=first, end=stop, follow=follow))
     yield from report_gaps(reader.read, JournalGapError, "journal-gap")

@@ -49,6 +49,12 @@ def test_offsets_are_sequences(command: InProcess, journal: Path) -> None:
     ]
 
 
+def test_the_end_is_after_the_last_fragment(command: InProcess, journal: Path) -> None:
+    done = command("cat", "--format", "gazette", "--from", "end", "clicks")
+    assert (done.code, done.out) == (0, "")
+    assert journal.is_dir()
+
+
 def test_a_gap_is_reported_and_skipped(command: InProcess, journal: Path) -> None:
     of_codec(journal, ".sz").unlink()
     done = command("cat", "--format", "gazette", "clicks")
