@@ -149,6 +149,7 @@ class Watched:
         The service is not asked before the replicator is ready, as it repeats an answer for a quarter of a second.
         """
         wait_until(lambda: self.replicator.is_ready() or self.failure is not None, pause=0.002)
+        assert self.failure is None, self.failure
         self.wait_until(lambda: self.ask("/readyz").status == 200)
 
     def wait_until_synced(self) -> None:
