@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from litelog.native.library import without_library
 from litelog.system import entry_points
 from tests import sampling
 from tests.builders.long_tests import LongTests
@@ -45,6 +46,10 @@ if not sampling.NIGHTLY and os.path.isdir(IN_MEMORY) and shutil.disk_usage(IN_ME
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
 
 limit_heaps()
+
+if os.environ.get("LITELOG_TEST_NATIVE") == "0":
+    _SWITCHED_OFF = without_library()
+    _SWITCHED_OFF.__enter__()
 
 DEFAULT_EXAMPLES = 100
 """Hypothesis's default. ``examples`` of tests/sampling.py takes fewer or more, as it does of a number that a test

@@ -14,6 +14,7 @@ import numpy as np
 from litelog.errors import ConfigError
 from litelog.formats.extra_columns import NO_COLUMNS
 from litelog.installation import install_command
+from litelog.native import walks
 from litelog.units import EPOCH
 
 if TYPE_CHECKING:
@@ -43,14 +44,12 @@ def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> pyarrow.Record
         arrays["key"] = pyarrow.nulls(len(columns), pyarrow.binary())
         key = _key_lengths(columns)
         if key is not None and columns.key_starts is not None:
-            sizes = np.maximum(key, 0)
-            breaks = _find_breaks(columns.key_starts, sizes)
-            arrays["key"] = _copy(pyarrow, columns.data, breaks, columns.key_starts, sizes, key)
+            arrays["key"] = _copy_keys(pyarrow, columns, key)
     if "value" in names:
-        runs, starts, lengths, nulls = _find_runs(columns), columns.value_starts, columns.value_lengths, None
+        starts, lengths, nulls = columns.value_starts, columns.value_lengths, None
         if columns.value_nulls is not None:
             nulls = -columns.value_nulls.astype(np.int64)
-        arrays["value"] = _copy(pyarrow, columns.data, runs, starts, lengths, nulls)
+        arrays["value"] = _copy(pyarrow, columns.data, columns.runs, starts, lengths, nulls)
     return _batch(pyarrow, arrays, columns, names)
 
 
@@ -70,6 +69,7 @@ def stream_arrow(batches: Iterator[Columns], extra: Mapping[str, ColumnType] = N
 
 def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[pyarrow.RecordBatch]:
     """pyarrow.RecordBatches that point into ``columns.data``, one per run; a single copy if runs are short or keyed.
+    Keys that do not lie back to back are copied.
 
     ``names`` as in ``copy_batch``: a column that is left out costs nothing.
     """
@@ -80,8 +80,8 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[p
     breaks = _find_runs(columns)
     end = int(starts[-1] + lengths[-1])
     one = len(breaks) == 1 and end <= MAX_ARROW_BYTES and columns.value_nulls is None
-    if one and (whole := _borrow_run(pyarrow, columns, names)) is not None:
-        yield whole
+    if one:
+        yield _borrow_run(pyarrow, columns, names)
         return
     if (
         ("key" in names and _key_lengths(columns) is not None)
@@ -113,7 +113,7 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[p
 
 
 def _borrow_run(pyarrow: Any, columns: Columns, names: Sequence[str]) -> Any:
-    """The batch of one run of values; None if its keys do not lie back to back."""
+    """The batch of one run of values. Keys that do not lie back to back are copied."""
     data = pyarrow.py_buffer(columns.data)
     arrays = _fixed_columns(pyarrow, columns)
     if "value" in names:
@@ -126,9 +126,10 @@ def _borrow_run(pyarrow: Any, columns: Columns, names: Sequence[str]) -> Any:
             if int(key.min()) < 0:
                 sizes = np.maximum(key, 0)
                 valid = pyarrow.py_buffer(np.packbits(key >= 0, bitorder="little"))
-            if not np.array_equal(columns.key_starts[1:], columns.key_starts[:-1] + sizes[:-1]):
-                return None
-            arrays["key"] = _binary(pyarrow, valid, _ends(columns.key_starts, sizes), data)
+            if len(_find_breaks(columns.key_starts, sizes)) == 1:
+                arrays["key"] = _binary(pyarrow, valid, _ends(columns.key_starts, sizes), data)
+            else:
+                arrays["key"] = _copy_keys(pyarrow, columns, key)
     return _batch(pyarrow, arrays, columns, names)
 
 
@@ -180,18 +181,34 @@ def _binary(pyarrow: Any, valid: Any, offsets: npt.NDArray[np.int32], data: Any)
     return pyarrow.Array.from_buffers(pyarrow.binary(), len(offsets) - 1, buffers)
 
 
+def _copy_keys(pyarrow: Any, columns: Columns, lengths: Int64s) -> Any:
+    """A binary array of the keys."""
+    assert columns.key_starts is not None
+    return _copy(pyarrow, columns.data, None, columns.key_starts, np.maximum(lengths, 0), lengths)
+
+
 def _copy(
-    pyarrow: Any, data: memoryview, runs: Int64s, starts: Int64s, lengths: Int64s, nulls: Int64s | None = None
+    pyarrow: Any,
+    data: memoryview,
+    runs: Int64s | None,
+    starts: Int64s,
+    lengths: Int64s,
+    nulls: Int64s | None = None,
 ) -> Any:
-    """A binary array of the entries at ``starts``. An entry is null if its ``nulls`` is negative."""
+    """A binary array of the entries at ``starts``. An entry is null if its ``nulls`` is negative. ``runs``: the first
+    of each run of entries that lie back to back, if that is known."""
     total = int(lengths.sum())
     if total > MAX_ARROW_BYTES:
         raise ValueError(f"{total} bytes of values do not fit into one record batch; slice the columns")
     offsets = np.zeros(len(starts) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
     valid = None if nulls is None else pyarrow.py_buffer(np.packbits(nulls >= 0, bitorder="little"))
     if not total:
         return _binary(pyarrow, valid, offsets, pyarrow.py_buffer(b""))
+    buffer = pyarrow.allocate_buffer(total)
+    if walks.gather(data, starts, lengths, offsets, buffer):
+        return _binary(pyarrow, valid, offsets, buffer)
+    np.cumsum(lengths, out=offsets[1:])
+    runs = _find_breaks(starts, lengths) if runs is None else runs
     last = np.append(runs[1:], len(starts)) - 1
     return _binary(pyarrow, valid, offsets, _compact(pyarrow, data, starts[runs], starts[last] + lengths[last], total))
 
@@ -223,6 +240,9 @@ def _find_breaks(starts: Int64s, lengths: Int64s) -> Int64s:
     """The first entry of each run of entries that lie back to back."""
     if not len(starts):
         return np.empty(0, np.int64)
+    found = walks.find_breaks(starts, lengths)
+    if found is not None:
+        return found
     inner = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
     return np.concatenate([np.zeros(1, np.int64), inner])
 
@@ -369,7 +389,7 @@ class Columns:
         return copy_batch(self, names)
 
     def to_arrow_batches(self, names: Sequence[str] = NAMES) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the same records as pyarrow.RecordBatches without copying values and keys: ``data`` must not change.
+        """Yield the same records as pyarrow.RecordBatches without copying values: ``data`` must not change.
 
         Yields one batch for each run of values that lie back to back, if these runs are long; otherwise one batch, as
         ``to_arrow`` does. Raises as ``to_arrow``.

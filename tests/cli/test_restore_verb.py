@@ -178,4 +178,4 @@ def test_an_unknown_generation_lists_those_that_are_there(litelog: Command, repl
 
 
 def test_version_for_programs(litelog: Command) -> None:
-    assert set(json.loads(litelog("version", "--json").out)) == {"version", "litelog", "python", "platform"}
+    assert set(json.loads(litelog("version", "--json").out)) == {"version", "litelog", "python", "platform", "compiled"}

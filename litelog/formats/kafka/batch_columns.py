@@ -22,7 +22,6 @@ from litelog.formats.kafka.committed import MARKER, NO_MARKER, OTHER_MARKER, PRO
 from litelog.formats.kafka.compression import MAX_BATCH_BYTES, MAX_RUN_BYTES, NONE, decompress
 from litelog.formats.kafka.headers import HeadersColumn, find_headers
 from litelog.formats.kafka.record_columns import find_records
-from litelog.formats.kafka.varints import PADDING, Varints
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -99,7 +98,7 @@ def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk, *
         number = malformed[0]
         raise run.refuse(number, "records", f"{run.counts[number]} that fill the batch", "others")
     owners = np.repeat(np.arange(len(run.counts)), run.counts)
-    headers, broken = find_headers(Varints(run.data), records)
+    headers, broken = find_headers(run.data, records)
     if len(broken):
         raise run.refuse(int(owners[broken[0]]), "headers of a record", "some that fill the record", "others")
     columns = _make_columns(run, records, headers, owners)
@@ -122,9 +121,7 @@ def _take_records(name: str, data: memoryview, offset: int, batches: RecordBatch
             parts.append(part)
         sizes = np.array([len(part) for part in parts], np.int64)
         ends = np.cumsum(sizes)
-        begins, data = ends - sizes, memoryview(b"".join([*parts, bytes(PADDING)]))
-    elif len(data) < int(ends[-1]) + PADDING:
-        data = memoryview(b"".join([data[: int(ends[-1])], bytes(PADDING)]))
+        begins, data = ends - sizes, memoryview(b"".join(parts))
     return _Run(name, data, batches, offsets, begins, ends, batches.get("records"), starts)
 
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
-LENGTH_END = 12
-"""The bytes before those that a batch's length counts."""
+LENGTH_AT, LENGTH_END = 8, 12
+"""A batch's length counts the bytes after itself."""
 
 CHECKED_FROM = 21
 """Where the bytes begin that the checksum covers. Base offset, length, leader epoch and magic lie before it."""
 
-MAGIC_AT = 16
+MAGIC_AT, CHECKSUM_AT = 16, 17
 MAGIC = 2
 MIN_LENGTH = HEADER_BYTES - LENGTH_END
 NO_EPOCH = -1
@@ -95,13 +95,12 @@ class RecordBatches:
     headers: npt.NDArray[np.void]
 
     @classmethod
-    def read(cls, data: memoryview, places: list[int]) -> RecordBatches:
+    def read(cls, data: memoryview, places: Int64s) -> RecordBatches:
         """The headers at ``places``, unchecked. Each must be there as a whole."""
-        starts = np.array(places, np.int64)
-        if not places:
-            return cls(starts, np.empty(0, HEADER_TYPE))
+        if not len(places):
+            return cls(places, np.empty(0, HEADER_TYPE))
         every = np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER_TYPE, data, strides=(1,))
-        return cls(starts, every[starts])
+        return cls(places, every[places])
 
     def __len__(self) -> int:
         return len(self.places)

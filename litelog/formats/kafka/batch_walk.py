@@ -16,10 +16,13 @@ import numpy as np
 from litelog.codec.checksum import crc32c
 from litelog.errors import WrongFormatError
 from litelog.formats.commit_tail import check_tail
+from litelog.formats.frame_chain import find_frames
 from litelog.formats.kafka.batch_header import (
     CHECKED_FROM,
+    CHECKSUM_AT,
     HEADER,
     HEADER_BYTES,
+    LENGTH_AT,
     LENGTH_END,
     MAGIC,
     MAGIC_AT,
@@ -31,6 +34,7 @@ from litelog.formats.kafka.batch_header import (
     RecordBatches,
 )
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+from litelog.native.walks import Checksum, FrameLayout
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,8 +46,17 @@ SEARCH_CHUNK_BYTES = 1 << 20  # temporary arrays stay small
 SEARCH_LIMIT_BYTES = 1 << 30
 """How many bytes a search may checksum. Hostile bytes can hold a plausible header at every byte."""
 
-_FRAME = struct.Struct(">8xi5xI")
-"""A batch's length and checksum."""
+_MOST_STATED = (1 << 31) - 1
+_LAYOUT = FrameLayout(
+    length_at=LENGTH_AT,
+    is_big_endian=True,
+    other_bytes=LENGTH_END,
+    fewest_bytes=HEADER_BYTES,
+    most_bytes=LENGTH_END + _MOST_STATED,
+    checksum=Checksum.CRC32C,
+    checked_from=CHECKED_FROM,
+    checksum_at=CHECKSUM_AT,
+)
 
 _OLD_CHECKED_FROM = 16
 _OLD_CHECKSUM = struct.Struct(">I")
@@ -97,18 +110,7 @@ def walk(name: str, data: memoryview, offset: int, expect: Expectation, limit: i
 
 def _find_whole(data: memoryview) -> RecordBatches:
     """The batches at the front of ``data`` that are there as a whole, with a right checksum."""
-    places: list[int] = []
-    keep, unpack, checksum = places.append, _FRAME.unpack_from, crc32c
-    position, size = 0, len(data)
-    last = size - HEADER_BYTES
-    while position <= last:
-        length, stored = unpack(data, position)
-        end = position + LENGTH_END + length
-        if length < MIN_LENGTH or end > size or checksum(data[position + CHECKED_FROM : end]) != stored:
-            break
-        keep(position)
-        position = end
-    return RecordBatches.read(data, places)
+    return RecordBatches.read(data, find_frames(data, 0, _LAYOUT)[:-1])
 
 
 def _are_plausible(batches: RecordBatches, expect: Expectation, limit: int) -> Bools:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from litelog.formats.extra_columns import ColumnType
-from litelog.formats.kafka.varints import LONGEST, NULL
+from litelog.formats.kafka.varints import LONGEST, NULL, Varints
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow
 
     from litelog.formats.kafka.record_columns import Records
-    from litelog.formats.kafka.varints import Varints
 
     Int64s = npt.NDArray[np.int64]
 
@@ -76,8 +75,8 @@ class HeadersColumn:
         return pyarrow.array(pairs, ColumnType.HEADERS.arrow())
 
 
-def find_headers(varints: Varints, records: Records) -> tuple[HeadersColumn, Int64s]:
-    """Find the headers of records.
+def find_headers(data: memoryview, records: Records) -> tuple[HeadersColumn, Int64s]:
+    """Find the headers of records, at least one, which lie in ``data``.
 
     Returns:
         The column, and the numbers of the records whose headers do not fill their bytes exactly.
@@ -85,9 +84,10 @@ def find_headers(varints: Varints, records: Records) -> tuple[HeadersColumn, Int
     counts = records.header_counts
     keyed = np.flatnonzero(counts)
     if not len(keyed):
-        return HeadersColumn.empty(varints.data, len(records)), keyed
+        return HeadersColumn.empty(data, len(records)), keyed
     if int(counts.max()) > MAX_HEADERS:
-        return HeadersColumn.empty(varints.data, len(records)), np.flatnonzero(counts > MAX_HEADERS)
+        return HeadersColumn.empty(data, len(records)), np.flatnonzero(counts > MAX_HEADERS)
+    varints = Varints.up_to(int(records.ends[-1]), data)
     active, at = keyed, records.header_starts[keyed]
     good = np.ones(len(records), np.bool_)
     parts: list[tuple[Int64s, ...]] = []
@@ -111,4 +111,4 @@ def find_headers(varints: Varints, records: Records) -> tuple[HeadersColumn, Int
     owners, *columns = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(owners, kind="stable")
     firsts = np.cumsum(counts) - counts
-    return HeadersColumn(varints.data, firsts, counts, *(column[order] for column in columns)), np.flatnonzero(~good)
+    return HeadersColumn(data, firsts, counts, *(column[order] for column in columns)), np.flatnonzero(~good)

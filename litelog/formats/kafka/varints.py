@@ -38,6 +38,11 @@ _BYTE = np.uint64(8)
 class Varints:
     """The varints of one buffer. ``end`` is where they end: PADDING bytes before the buffer does."""
 
+    @classmethod
+    def up_to(cls, end: int, data: memoryview) -> Varints:
+        """The varints of ``data``, the last of which ends at ``end``: of a copy, if too few bytes follow."""
+        return cls(data if len(data) >= end + PADDING else memoryview(b"".join([data[:end], bytes(PADDING)])))
+
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.end = len(data) - PADDING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,19 +82,18 @@ class NetlogFormat(NumberedFormat):
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         first, found = _walk_segment(name, data, offset, expect)
-        starts = found.positions
-        counts = [len(found.sets[at].starts) if at in found.sets else 1 for at in starts]
-        nexts = list(accumulate(counts, initial=first))
-        ends = [*starts[1:], found.end]
-        places = zip(starts, ends, nexts, nexts[1:], strict=False)
-        return [Commit(offset + start, offset + end, number, after, None, None) for start, end, number, after in places]
+        nexts = first + np.cumsum(_counts(found))
+        bounds = np.append(found.positions, found.end) + offset
+        columns = (bounds[:-1], bounds[1:], nexts - _counts(found), nexts)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [Commit(start, end, number, after, None, None) for start, end, number, after in rows]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
         return _decode(data, *_walk_segment(name, data, offset, expect))
 
 
 def _describe(offset: int, expect: Expectation, first: int, found: MessageRun) -> Scan:
-    some = bool(found.positions)
+    some = len(found.positions) > 0
     return Scan(
         start=offset,
         end=offset + found.end,
@@ -106,21 +104,27 @@ def _describe(offset: int, expect: Expectation, first: int, found: MessageRun) -
         epoch=expect.epoch,
         lowest=None,
         highest=None,
-        last_commit=offset + found.positions[-1] if some else offset,
+        last_commit=offset + int(found.positions[-1]) if some else offset,
         tail=found.tail,
         damage=found.damage,
         wanted=found.wanted,
     )
 
 
-def _decode(data: memoryview, first: int, found: MessageRun) -> Columns:
-    starts = np.array(found.positions, np.int64)
-    ends = np.append(starts[1:], found.end) if len(starts) else starts
-    starts = starts + MESSAGE_BYTES
-    lengths, commit_starts = ends - starts, None
+def _counts(found: MessageRun) -> Int64s:
+    """How many records each message holds."""
+    counts = np.ones(len(found.positions), np.int64)
     if found.sets:
-        counts = [len(found.sets[at].starts) if at in found.sets else 1 for at in found.positions]
-        commit_starts = np.repeat(np.array(found.positions, np.int64), counts)
+        counts[list(found.sets)] = [len(each.starts) for each in found.sets.values()]
+    return counts
+
+
+def _decode(data: memoryview, first: int, found: MessageRun) -> Columns:
+    bounds = np.append(found.positions, found.end)
+    starts, commit_starts = bounds[:-1] + MESSAGE_BYTES, None
+    lengths = bounds[1:] - starts
+    if found.sets:
+        commit_starts = np.repeat(found.positions, _counts(found))
         data, starts, lengths = _unfold(data, found, starts, lengths)
     sequences = np.arange(first, first + len(starts), dtype=np.int64)
     return Columns(data, sequences, None, None, None, starts, lengths, commit_starts=commit_starts)
@@ -131,15 +135,14 @@ def _unfold(data: memoryview, found: MessageRun, starts: Int64s, lengths: Int64s
     packed = [each for each in found.sets.values() if each.packed]
     buffers = [] if len(packed) == len(found.positions) else [data]
     size = len(data) if buffers else 0
-    numbers = np.searchsorted(np.array(found.positions, np.int64), np.array(list(found.sets), np.int64)).tolist()
     all_starts, all_lengths, done = [], [], 0
-    for number, each in zip(numbers, found.sets.values(), strict=True):
+    for number, each in found.sets.items():
         base = int(starts[number])
         if each.packed:
             buffers.append(each.content)
             base, size = size, size + len(each.content)
-        all_starts += [starts[done:number], np.array(each.starts, np.int64) + base]
-        all_lengths += [lengths[done:number], np.array(each.lengths, np.int64)]
+        all_starts += [starts[done:number], each.starts + base]
+        all_lengths += [lengths[done:number], each.lengths]
         done = number + 1
     joined = buffers[0] if len(buffers) == 1 else memoryview(b"".join(buffers))
     return joined, np.concatenate([*all_starts, starts[done:]]), np.concatenate([*all_lengths, lengths[done:]])
@@ -157,7 +160,7 @@ def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation)
             raise SequenceGapError(name, 0, expect.sequence, named)
         first = named
         found = _check_header(name, data) or walk(name, data, 0, SEGMENT_HEADER_BYTES)
-        if not found.positions:
+        if not len(found.positions):
             found.wanted += found.end if found.wanted else 0
             found.end = 0
     check_sequences(name, offset, first, found)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import is_zero
+from litelog.formats.frame_chain import find_frames
 from litelog.formats.log_format import MAX_SEQUENCE, Damage, Tail
 from litelog.formats.netlog.messages import (
     GZIP_MAGIC,
     LAST_CODEC,
+    LAYOUT,
     MAX_PAYLOAD_BYTES,
     MESSAGE,
     MESSAGE_BYTES,
@@ -25,6 +28,11 @@ from litelog.formats.netlog.messages import (
     split_set,
     unpack_set,
 )
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
 
 SEARCH_CHUNK_BYTES = 1 << 20  # temporary arrays stay small
 SEARCH_LIMIT_BYTES = 1 << 30
@@ -36,8 +44,8 @@ class MessageSet:
     """A set: its messages, decompressed, and where their payloads lie in them."""
 
     content: memoryview
-    starts: list[int]
-    lengths: list[int]
+    starts: Int64s
+    lengths: Int64s
     packed: bool
     """Whether it was compressed, so that ``content`` is a buffer of its own."""
 
@@ -46,9 +54,9 @@ class MessageSet:
 class MessageRun:
     """Whole messages, by their places in the buffer. ``end`` is a place in the buffer, too."""
 
-    positions: list[int] = field(default_factory=list)
+    positions: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     sets: dict[int, MessageSet] = field(default_factory=dict)
-    """The sets among them, by their places."""
+    """The sets among them, by their numbers, which ascend."""
     end: int = 0
     tail: Tail = Tail.NOTHING
     damage: Damage | None = None
@@ -65,22 +73,14 @@ def walk(name: str, data: memoryview, offset: int, start: int) -> MessageRun:
 
     Raises CorruptCommitError: a bad message is followed by a good one, or a set does not hold what its checksum covers.
     """
-    found, position, size = MessageRun(), start, len(data)
-    keep, unpack, checksum = found.positions.append, MESSAGE.unpack_from, zlib.crc32
-    last = size - MESSAGE_BYTES
-    while position <= last:
-        codec, stored, length = unpack(data, position)
-        at = position + MESSAGE_BYTES
-        end = at + length
-        if end > size or codec > LAST_CODEC or not 0 < length <= MAX_PAYLOAD_BYTES:
-            break
-        if checksum(data[at:end]) != stored:
-            break
-        if codec:
-            found.sets[position] = _open_set(name, offset + position, codec, data[at:end])
-        keep(position)
-        position = end
-    found.end = position
+    bounds = find_frames(data, start, LAYOUT)
+    codecs = np.frombuffer(data, np.uint8)[bounds[:-1]]
+    count = len(codecs) if not len(codecs) or codecs.max() <= LAST_CODEC else int((codecs > LAST_CODEC).argmax())
+    found = MessageRun(bounds[:count], end=int(bounds[count]))
+    for number in np.flatnonzero(codecs[:count]).tolist():
+        position, end = int(bounds[number]), int(bounds[number + 1])
+        payload = data[position + MESSAGE_BYTES : end]
+        found.sets[number] = _open_set(name, offset + position, int(codecs[number]), payload)
     _refuse_hidden_sets(found, name, data, offset)
     _check_tail(found, name, data, offset)
     return found
@@ -96,13 +96,14 @@ def _open_set(name: str, place: int, codec: int, payload: memoryview) -> Message
 
 def _refuse_hidden_sets(found: MessageRun, name: str, data: memoryview, offset: int) -> None:
     """Raise CorruptCommitError for the first plain message whose payload is a set: see ``is_set``."""
-    starts = np.array(found.positions, np.int64)
-    first = np.frombuffer(data, np.uint8)[starts + MESSAGE_BYTES]
+    first = np.frombuffer(data, np.uint8)[found.positions + MESSAGE_BYTES]
     suspects = np.flatnonzero((first <= LAST_CODEC) | (first == GZIP_MAGIC[0]))
     for number in suspects.tolist():
-        at = found.positions[number]
-        end = found.positions[number + 1] if number + 1 < len(found.positions) else found.end
-        if at not in found.sets and is_set(data[at + MESSAGE_BYTES : end]):
+        if number in found.sets:
+            continue
+        at = int(found.positions[number])
+        end = int(found.positions[number + 1]) if number + 1 < len(found.positions) else found.end
+        if is_set(data[at + MESSAGE_BYTES : end]):
             raise CorruptCommitError(name, offset + at, "codec", "that of a set", data[at])
 
 
@@ -224,7 +225,6 @@ def _plausible(data: memoryview, start: int) -> list[tuple[int, int]]:
 def check_sequences(name: str, offset: int, first: int, found: MessageRun) -> None:
     """Raise CorruptCommitError if the sequences after ``first`` do not fit into columns."""
     after = first + found.records
-    if found.positions and after > MAX_SEQUENCE:
-        raise CorruptCommitError(
-            name, offset + found.positions[-1], "sequence after it", f"up to {MAX_SEQUENCE}", after
-        )
+    if len(found.positions) and after > MAX_SEQUENCE:
+        place = offset + int(found.positions[-1])
+        raise CorruptCommitError(name, place, "sequence after it", f"up to {MAX_SEQUENCE}", after)

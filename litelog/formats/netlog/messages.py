@@ -13,10 +13,19 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import TYPE_CHECKING
 
 from litelog.codec.compression import decompress_gzip, peek_gzip
 from litelog.codec.framed_snappy import decompress_framed_snappy
+from litelog.formats.frame_chain import find_frames
 from litelog.formats.log_format import MAX_COMMIT_BYTES
+from litelog.native.walks import Checksum, FrameLayout
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
 
 SEGMENT_HEADER = struct.Struct(">BBI10s")
 SEGMENT_HEADER_BYTES = SEGMENT_HEADER.size
@@ -30,6 +39,19 @@ PLAIN, SET, GZIP_SET, SNAPPY_SET = range(4)
 LAST_CODEC = SNAPPY_SET
 
 MAX_PAYLOAD_BYTES = MAX_COMMIT_BYTES - MESSAGE_BYTES
+
+LAYOUT = FrameLayout(
+    length_at=5,
+    is_big_endian=True,
+    other_bytes=MESSAGE_BYTES,
+    fewest_bytes=MESSAGE_BYTES + 1,
+    most_bytes=MAX_COMMIT_BYTES,
+    checksum=Checksum.CRC32,
+    checked_from=MESSAGE_BYTES,
+    checksum_at=1,
+)
+_HELD = LAYOUT._replace(fewest_bytes=MESSAGE_BYTES, checksum=Checksum.NONE)
+"""Messages in a set: they may be empty, and the set's checksum covers them."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 _PEEKED_BYTES = 1 << 10
@@ -56,25 +78,20 @@ def unpack_set(codec: int, payload: memoryview) -> memoryview:
     return memoryview(decompress_gzip(payload, MAX_COMMIT_BYTES, to_end=True))
 
 
-def split_set(content: memoryview) -> tuple[list[int], list[int]]:
+def split_set(content: memoryview) -> tuple[Int64s, Int64s]:
     """The places and lengths of the payloads in a set. Raises ValueError if its messages do not fill it exactly."""
-    at, size = 0, len(content)
-    starts: list[int] = []
-    lengths: list[int] = []
-    unpack, start, count = MESSAGE.unpack_from, starts.append, lengths.append
-    while at < size:
-        if size - at < MESSAGE_BYTES:
-            raise ValueError(f"{size - at} bytes after the last message of a set")
-        _, _, length = unpack(content, at)
-        at += MESSAGE_BYTES
-        if length > size - at:
-            raise ValueError(f"a message of {length} bytes in the last {size - at} bytes of a set")
-        start(at)
-        count(length)
-        at += length
-    if not starts:
+    bounds = find_frames(content, 0, _HELD)
+    at = int(bounds[-1])
+    left = len(content) - at
+    if left >= MESSAGE_BYTES:
+        _, _, length = MESSAGE.unpack_from(content, at)
+        raise ValueError(f"a message of {length} bytes in the last {left - MESSAGE_BYTES} bytes of a set")
+    if left:
+        raise ValueError(f"{left} bytes after the last message of a set")
+    if not at:
         raise ValueError("a set without messages")
-    return starts, lengths
+    starts = bounds[:-1] + MESSAGE_BYTES
+    return starts, bounds[1:] - starts
 
 
 def is_set(payload: memoryview) -> bool:
@@ -102,7 +119,7 @@ def _holds_messages(content: memoryview) -> bool:
         return False
     if len(starts) < 2:
         return False
-    places = zip(starts, lengths, strict=True)
+    places = zip(starts.tolist(), lengths.tolist(), strict=True)
     return all(
         zlib.crc32(content[at : at + n]) == MESSAGE.unpack_from(content, at - MESSAGE_BYTES)[1] for at, n in places
     )

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from litelog.native import walks
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Int64s = npt.NDArray[np.int64]
     Flags = npt.NDArray[np.bool_]
 
-WINDOW_BYTES = 256 << 10
+WINDOW_BYTES, COMPILED_WINDOW_BYTES = 256 << 10, 4 << 20
 """How many bytes are looked at at a time: temporary arrays stay small, whatever the bytes are."""
+
+MIN_COMMAND_BYTES = len(b"*1\r\n$0\r\n\r\n")
 
 _LINE_END, _NEWLINE = 13, 10
 _COUNT, _LENGTH = 0x2A, 0x24
@@ -51,7 +55,16 @@ def find_commands(data: memoryview, no_key: Int64s, second_key: Int64s) -> Comma
         data: The bytes from the start of a commit on, at most WINDOW_BYTES.
         no_key: The numbers of the names of commands without a key.
         second_key: The same numbers for commands whose key is the second word after the name.
+
+    Returns:
+        The commands. Without the compiled library only those before the first word with a line end in it.
     """
+    found = walks.find_commands(data, no_key, second_key, MIN_COMMAND_BYTES)
+    return _find_commands(data, no_key, second_key) if found is None else CommandLines(*found)
+
+
+def _find_commands(data: memoryview, no_key: Int64s, second_key: Int64s) -> CommandLines:
+    """As ``find_commands``, without the library."""
     array = np.frombuffer(data, np.uint8)
     line_ends = np.flatnonzero((array[:-1] == _LINE_END) & (array[1:] == _NEWLINE))
     starts = np.concatenate([np.zeros(1, np.int64), line_ends + 2])[:-1]

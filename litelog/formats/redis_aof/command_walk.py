@@ -18,7 +18,9 @@ import numpy as np
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import is_zero
 from litelog.formats.log_format import LARGEST_COMMIT_BYTES, Damage, Tail
-from litelog.formats.redis_aof.command_lines import WINDOW_BYTES, find_commands, name_number
+from litelog.formats.redis_aof.command_lines import COMPILED_WINDOW_BYTES, WINDOW_BYTES, find_commands, name_number
+from litelog.formats.redis_aof.rows import Rows
+from litelog.native.library import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,13 +70,12 @@ _TRANSACTION = np.array([name_number(b"MULTI"), name_number(b"EXEC")], np.int64)
 class Commands:
     """Whole commands, by their places in the buffer; ``end`` is a place in the buffer, too."""
 
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    key_starts: list[int] = field(default_factory=list)
-    key_lengths: list[int] = field(default_factory=list)
-    """-1 for a command without a key."""
-    commits: list[tuple[int, int, int]] = field(default_factory=list)
+    commands: Rows = field(default_factory=lambda: Rows(4))
+    """Start, end, start of the key, its length; 0 and -1 for a command without a key."""
+    commits: Rows = field(default_factory=lambda: Rows(3))
     """Start, end, and how many sequences the commits up to this one take."""
+    last_commit: int = 0
+    """Where the last commit starts."""
     notes: dict[int, int] = field(default_factory=dict)
     """The seconds since 1970 that an annotation before a command states, by the command's number."""
     blocks: int = 0
@@ -106,44 +107,52 @@ def walk(name: str, data: memoryview, offset: int) -> Commands:
     MAX_COMMAND_BYTES.
     """
     found, alone, most = Commands(), 0, LEAST_ALONE
+    compiled = load() is not None
+    window_bytes = COMPILED_WINDOW_BYTES if compiled else WINDOW_BYTES
     while found.end < len(data):
         if not alone:
-            whole = _take_window(found, data)
+            whole = _take_window(found, data[found.end : found.end + window_bytes])
             most = LEAST_ALONE if whole else min(2 * most, MOST_ALONE)
+            most = 1 if compiled else most  # it stops at once where a window does not help
             alone = 0 if whole else most
             continue
         alone -= 1
+        whole_commands = len(found.commands)
         try:
             _take_commit(found, data)
         except _IncompleteError as error:
-            _drop_unfinished(found)
+            _drop_unfinished(found, whole_commands)
             _note_incomplete(found, name, data, offset, error)
             break
         except _MalformedError as error:
-            _drop_unfinished(found)
+            _drop_unfinished(found, whole_commands)
             _note_malformed(found, name, data, offset, error)
             break
-        start, end, _ = found.commits[-1]
-        if end - start > MAX_COMMAND_BYTES:
-            raise _too_large(name, offset + start, end - start)
+        start, size = found.last_commit, found.end - found.last_commit
+        if size > MAX_COMMAND_BYTES:
+            raise _too_large(name, offset + start, size)
     return found
 
 
-def _take_window(found: Commands, data: memoryview) -> bool:
-    """Append the commits of the next window that ``find_commands`` finds. Return whether they fill most of it."""
-    window = data[found.end : found.end + WINDOW_BYTES]
+def _take_window(found: Commands, window: memoryview) -> bool:
+    """Append the commits that ``find_commands`` finds in the next window. Return whether they fill most of it."""
     lines = find_commands(window, _NO_KEY_NAMES, _SECOND_KEY_NAMES)
     ends = _commit_ends(lines)
     if not len(ends):
         return False
-    base, count, before = found.end, int(ends[-1]) + 1, len(found.starts)
-    found.starts += (lines.starts[:count] + base).tolist()
-    found.ends += (lines.ends[:count] + base).tolist()
-    found.key_starts += np.where(lines.key_lengths < 0, 0, lines.key_starts + base)[:count].tolist()
-    found.key_lengths += lines.key_lengths[:count].tolist()
-    stops = (lines.ends[ends] + base).tolist()
-    found.commits += zip([base, *stops[:-1]], stops, (ends + (before + 1)).tolist(), strict=True)
-    found.end = stops[-1]
+    base, count, before = found.end, int(ends[-1]) + 1, len(found.commands)
+    commands = np.empty((4, count), np.int64)
+    np.add(lines.starts[:count], base, out=commands[0])
+    np.add(lines.ends[:count], base, out=commands[1])
+    commands[3] = lines.key_lengths[:count]
+    np.multiply(lines.key_starts[:count] + base, commands[3] >= 0, out=commands[2])
+    found.commands.extend(commands)
+    commits = np.empty((3, len(ends)), np.int64)
+    np.add(lines.ends[ends], base, out=commits[1])
+    commits[0, 0], commits[0, 1:] = base, commits[1, :-1]
+    np.add(ends, before + 1, out=commits[2])
+    found.commits.extend(commits)
+    found.last_commit, found.end = int(commits[0, -1]), int(commits[1, -1])
     return found.end - base > len(window) // 2
 
 
@@ -151,7 +160,8 @@ def _commit_ends(lines: CommandLines) -> npt.NDArray[np.int64]:
     """The numbers of the commands that end a commit: all, except inside a transaction."""
     ends = np.ones(len(lines.starts), np.bool_)
     begun = None
-    for number in np.flatnonzero((lines.words == 1) & np.isin(lines.names, _TRANSACTION)).tolist():
+    single = np.flatnonzero(lines.words == 1)
+    for number in single[np.isin(lines.names[single], _TRANSACTION)].tolist():
         if lines.names[number] == _TRANSACTION[0]:
             begun = number if begun is None else begun
         elif begun is not None:
@@ -185,15 +195,13 @@ def _take_commit(found: Commands, data: memoryview) -> None:
             is_open = False
         if not is_open:
             break
-    found.commits.append((found.end, at, len(found.starts)))
-    found.end = at
+    found.commits.add((found.end, at, len(found.commands)))
+    found.last_commit, found.end = found.end, at
 
 
-def _drop_unfinished(found: Commands) -> None:
-    """Remove the commands of a commit that is not whole."""
-    count = found.commits[-1][2] if found.commits else 0
-    for column in (found.starts, found.ends, found.key_starts, found.key_lengths):
-        del column[count:]
+def _drop_unfinished(found: Commands, count: int) -> None:
+    """Remove the commands of a commit that is not whole: those after the first ``count``."""
+    found.commands.cut(count)
     found.notes = {number: seconds for number, seconds in found.notes.items() if number < count}
 
 
@@ -228,11 +236,8 @@ def _take_command(found: Commands, data: memoryview, at: int) -> tuple[int, byte
             key = (at, length)
         at = end + 2
     if noted is not None:
-        found.notes[len(found.starts)] = int(noted[1])
-    found.starts.append(start)
-    found.ends.append(at)
-    found.key_starts.append(key[0])
-    found.key_lengths.append(key[1])
+        found.notes[len(found.commands)] = int(noted[1])
+    found.commands.add((start, at, *key))
     return at, word if words == 1 else b""
 
 

@@ -101,7 +101,7 @@ class RedisAofFormat:
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         first, before, made = expect.sequence or 0, 0, []
         found = _walk_segment(name, data, offset)
-        for start, end, after in found.commits:
+        for start, end, after in found.commits.columns().T.tolist():
             notes = [found.notes.get(number, -1) for number in range(before, after)] if found.notes else [-1]
             noted = None if max(notes) < 0 else max(notes) * _SECOND
             made.append(Commit(offset + start, offset + end, first + before, first + after, None, None, noted))
@@ -129,23 +129,26 @@ def _cut_blocks(offset: int, size: int) -> Commands:
     edges = [*([0] if first else []), *range(first, size, BLOCK_BYTES), size]
     begun = -(-offset // BLOCK_BYTES)
     ends = edges[1:]
-    commits = [(at, to, -(-(offset + to) // BLOCK_BYTES) - begun) for at, to in zip(edges, ends, strict=False)]
-    return Commands(commits=commits, end=size, blocks=-(-end // BLOCK_BYTES) - begun)
+    found = Commands(end=size, blocks=-(-end // BLOCK_BYTES) - begun)
+    for at, to in zip(edges, ends, strict=False):
+        found.commits.add((at, to, -(-(offset + to) // BLOCK_BYTES) - begun))
+        found.last_commit = at
+    return found
 
 
 def _describe(offset: int, expect: Expectation, found: Commands) -> Scan:
-    first, records = expect.sequence or 0, found.blocks + len(found.starts)
+    first, records = expect.sequence or 0, found.blocks + len(found.commands)
     return Scan(
         start=offset,
         end=offset + found.end,
         commits=len(found.commits),
         records=records,
         first=first if records else None,
-        next=first + records if found.commits else expect.sequence,
+        next=first + records if len(found.commits) else expect.sequence,
         epoch=expect.epoch,
         lowest=None,
         highest=None,
-        last_commit=offset + (found.commits[-1][0] if found.commits else 0),
+        last_commit=offset + found.last_commit,
         tail=found.tail,
         damage=found.damage,
         wanted=found.wanted,
@@ -155,9 +158,8 @@ def _describe(offset: int, expect: Expectation, found: Commands) -> Scan:
 def _decode(data: memoryview, expect: Expectation, found: Commands) -> Columns:
     """The commands as they are stored, without the annotations before them."""
     first = expect.sequence or 0
-    starts, ends = np.array(found.starts, np.int64), np.array(found.ends, np.int64)
-    key_lengths = np.array(found.key_lengths, np.int64)
-    key_starts = np.where(key_lengths < 0, starts, np.array(found.key_starts, np.int64))  # places must not go back
+    starts, ends, key_starts, key_lengths = found.commands.columns()
+    key_starts = np.where(key_lengths < 0, starts, key_starts)  # places must not go back
     return Columns(
         data=data,
         sequences=np.arange(first, first + len(starts), dtype=np.int64),

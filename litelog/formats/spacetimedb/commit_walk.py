@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from litelog.codec.checksum import crc32c
-from litelog.codec.joined_checksum import join_equal
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE, TailCheck, check_tail
 from litelog.formats.frame_chain import find_frames, read_numbers
 from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
+from litelog.native.walks import Checksum, FrameLayout
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-
-_FEW_COMMITS = 16
-"""Fewer commits than this are walked one after the other."""
+    Int64s = npt.NDArray[np.int64]
 
 _MOST_RECORDS = 0xFFFF  # n is a u16
 _SEARCH_CHUNK_BYTES = 1 << 20  # temporary arrays stay in the processor's cache
@@ -39,9 +37,9 @@ _SEARCH_LIMIT_BYTES = 1 << 30
 class CommitlogWalk:
     """The whole commits at the front of a piece. Places are in the piece."""
 
-    positions: list[int]
+    positions: Int64s
     """Where each commit begins."""
-    firsts: list[int]
+    firsts: Int64s
     """The first transaction of each commit."""
     repeated: list[int]
     """The numbers of those commits that only repeat the one before."""
@@ -58,7 +56,8 @@ class CommitlogWalk:
         cls, position: int, expect: Expectation, rest: TailCheck, frame: VersionFrame | None = None
     ) -> CommitlogWalk:
         """A walk without a commit, which ends at ``position``."""
-        return cls([], [], [], position, expect.sequence, expect.checksum, rest, frame or FRAMES[-1])
+        nothing = np.empty(0, np.int64)
+        return cls(nothing, nothing, [], position, expect.sequence, expect.checksum, rest, frame or FRAMES[-1])
 
     @property
     def records(self) -> int:
@@ -82,6 +81,13 @@ class VersionFrame:
     def min_commit_bytes(self) -> int:
         """The size of a commit whose records are empty."""
         return self.header.size + CHECKSUM_BYTES
+
+    @property
+    def layout(self) -> FrameLayout:
+        """Where a commit states its length and checksum."""
+        size = self.min_commit_bytes
+        at = -CHECKSUM_BYTES
+        return FrameLayout(self.header.size - 4, False, size, size, MAX_COMMIT_BYTES, Checksum.CRC32C, 0, at)
 
     def unpack(self, data: memoryview | bytes, position: int) -> tuple[int, int, int]:
         """The header at ``position``: first transaction, number of transactions, and the whole size."""
@@ -164,63 +170,43 @@ def walk(
     frame = next((each for each in frames if each.holds_commit(data, start)), None)
     if frame is None:
         return CommitlogWalk.none(start, expect, _check(frames, name, data, offset, start, expect))
-    size, smallest, unpack = len(data), frame.min_commit_bytes, frame.header.unpack_from
-    expected = unpack(data, start)[0] if expect.sequence is None else expect.sequence
-    positions, firsts, position, expected = _walk_alike(data, start, frame, expected)
+    bounds = find_frames(data, start, frame.layout)
+    firsts = read_numbers(data, "<u8", bounds[:-1])
+    counts = read_numbers(data, "<u2", bounds[:-1] + (frame.header.size - 6)).astype(np.uint64)
+    expected = int(firsts[0]) if expect.sequence is None else expect.sequence
+    taken, expected = _follow(firsts, counts, expected)
     repeated: list[int] = []
-    found, begins, checksum = positions.append, firsts.append, crc32c
-    while size - position >= smallest:
-        first, count, length = unpack(data, position)
-        end = position + length + smallest
-        if first > expected or not count or end > size or length > MAX_COMMIT_BYTES - smallest:
-            break
-        if checksum(data[position:end]) != RESIDUE:
+    for number, (first, count) in enumerate(zip(firsts[taken:].tolist(), counts[taken:].tolist(), strict=True), taken):
+        if first > expected or not count:
             break
         if first < expected:
-            before = _stored_checksum(data, position) if positions else expect.checksum
-            checksums = (before, _stored_checksum(data, end))
-            _check_repeated(name, offset + position, (first, first + count), expected, checksums)
-            repeated.append(len(positions))
+            before = _stored_checksum(data, int(bounds[number])) if number else expect.checksum
+            checksums = (before, _stored_checksum(data, int(bounds[number + 1])))
+            _check_repeated(name, offset + int(bounds[number]), (first, first + count), expected, checksums)
+            repeated.append(number)
         else:
             expected = first + count
-        found(position)
-        begins(first)
-        position = end
+        taken = number + 1
     if expected > MAX_SEQUENCE:
-        place = offset + positions[-1]
+        place = offset + int(bounds[taken - 1])
         raise CorruptCommitError(name, place, "sequence after it", f"up to {MAX_SEQUENCE}", expected)
-    following = replace(expect, sequence=expected, checksum=_stored_checksum(data, position))
+    position = int(bounds[taken])
+    checksum = _stored_checksum(data, position) if taken else expect.checksum
+    following = replace(expect, sequence=expected, checksum=checksum)
     rest = _check((frame,), name, data, offset, position, following)
-    return CommitlogWalk(positions, firsts, repeated, position, expected, following.checksum, rest, frame)
+    return CommitlogWalk(
+        bounds[:taken], firsts[:taken].astype(np.int64), repeated, position, expected, checksum, rest, frame
+    )
 
 
-def _walk_alike(
-    data: memoryview, start: int, frame: VersionFrame, expected: int
-) -> tuple[list[int], list[int], int, int]:
-    """Walk over the commits from ``start`` on that follow each other without a repeated one, all at once.
-
-    The checksum over all of them shows whether each one's own checksum is right. If it is not the one that follows from
-    theirs, or if they are few, the result is empty, and the caller looks at one commit after the other.
-
-    Returns:
-        Where they begin, their first transactions, where the last one ends, and which transaction follows it.
-    """
-    size = frame.header.size
-    bounds = find_frames(data, start, size - 4, frame.min_commit_bytes)
-    places, ends = bounds[:-1], bounds[1:]
-    if len(places) < _FEW_COMMITS:
-        return [], [], start, expected
-    firsts = read_numbers(data, "<u8", places)
-    numbers = read_numbers(data, "<u2", places + (size - 6)).astype(np.uint64)
-    follows = np.empty(len(places), np.uint64)
-    follows[0], follows[1:] = expected, firsts[:-1] + numbers[:-1]
-    good = (firsts == follows) & (numbers > 0) & (ends - places <= MAX_COMMIT_BYTES)
-    if not good.all():
-        count = int(good.argmin())
-        places, ends, firsts, numbers = places[:count], ends[:count], firsts[:count], numbers[:count]
-    if not len(places) or crc32c(data[start : int(ends[-1])]) != join_equal(RESIDUE, ends):
-        return [], [], start, expected
-    return places.tolist(), firsts.tolist(), int(ends[-1]), int(firsts[-1]) + int(numbers[-1])
+def _follow(firsts: npt.NDArray[np.uint64], counts: npt.NDArray[np.uint64], expected: int) -> tuple[int, int]:
+    """How many commits at the front follow each other from transaction ``expected`` on without a repeated one, and
+    which transaction follows them."""
+    follows = np.empty(len(firsts), np.uint64)
+    follows[0], follows[1:] = expected, firsts[:-1] + counts[:-1]
+    good = (firsts == follows) & (counts > 0)
+    taken = len(firsts) if good.all() else int(good.argmin())
+    return taken, int(firsts[taken - 1]) + int(counts[taken - 1]) if taken else expected
 
 
 def _stored_checksum(data: memoryview, end: int) -> int:

@@ -66,16 +66,13 @@ class SpacetimeDBFormat(NumberedFormat):
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         found = _walk_segment(name, data, offset, expect)
-        ends = [*found.positions, found.end][1:]
-        counts = [found.frame.unpack(data, place)[1] for place in found.positions]
-        nexts = [first + count for first, count in zip(found.firsts, counts, strict=True)]
-        firsts = found.firsts[:]
-        for number in found.repeated:
-            firsts[number] = nexts[number]
-        return [
-            Commit(offset + place, offset + end, first, following, None, None)
-            for place, end, first, following in zip(found.positions, ends, firsts, nexts, strict=True)
-        ]
+        bounds = np.append(found.positions, found.end) + offset
+        _, counts = found.frame.read_numbers(data, found.positions)
+        nexts = found.firsts + counts
+        firsts = found.firsts.copy()
+        firsts[found.repeated] = nexts[found.repeated]
+        rows = zip(*(column.tolist() for column in (bounds[:-1], bounds[1:], firsts, nexts)), strict=True)
+        return [Commit(start, end, first, following, None, None) for start, end, first, following in rows]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
         return self.scan_columns(name, data, offset, expect)[1]
@@ -84,11 +81,11 @@ class SpacetimeDBFormat(NumberedFormat):
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
         found = _walk_segment(name, data, offset, expect)
         scan = _describe(offset, expect, found)
-        places = np.array([*found.positions, found.end], np.int64)
+        places = np.append(found.positions, found.end)
         starts = places[:-1] + found.frame.header.size
         lengths = places[1:] - CHECKSUM_BYTES - starts
         epochs, counts = found.frame.read_numbers(data, places[:-1])
-        columns: list[npt.NDArray[Any]] = [np.array(found.firsts, np.int64), starts, lengths, epochs, counts]
+        columns: list[npt.NDArray[Any]] = [found.firsts, starts, lengths, epochs, counts]
         if found.repeated:
             columns = [np.delete(column, found.repeated) for column in columns]
         sequences, starts, lengths, *numbers = columns
@@ -98,9 +95,9 @@ class SpacetimeDBFormat(NumberedFormat):
 
 def _describe(offset: int, expect: Expectation, found: CommitlogWalk) -> Scan:
     first = None
-    if found.positions:
-        repeated = set(found.repeated)
-        first = next((each for number, each in enumerate(found.firsts) if number not in repeated), found.next)
+    if len(found.positions):
+        own = np.delete(found.firsts, found.repeated)
+        first = int(own[0]) if len(own) else found.next
     return Scan(
         start=offset,
         end=offset + found.end,
@@ -111,7 +108,7 @@ def _describe(offset: int, expect: Expectation, found: CommitlogWalk) -> Scan:
         epoch=expect.epoch,
         lowest=None,
         highest=None,
-        last_commit=offset + (found.positions[-1] if found.positions else 0),
+        last_commit=offset + (int(found.positions[-1]) if len(found.positions) else 0),
         tail=found.rest.tail,
         damage=found.rest.damage,
         wanted=found.rest.wanted,
@@ -131,7 +128,7 @@ def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation)
         raise SequenceGapError(name, 0, expect.sequence, named)
     known = replace(expect, sequence=named) if expect.sequence is None else expect
     found = walk(name, data, 0, SEGMENT_HEADER_BYTES, known, version)
-    if not found.positions:
+    if not len(found.positions):
         if any(frame.holds_commit(data, SEGMENT_HEADER_BYTES) for frame in FRAMES if frame.version != version):
             raise CorruptCommitError(name, 0, "version in the header", f"{1 - version}, as of the commits", version)
         rest = found.rest

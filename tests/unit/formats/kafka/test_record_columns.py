@@ -22,7 +22,7 @@ from tests.sampling import examples
 if TYPE_CHECKING:
     from tests.builders.kafka_log import Entry
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("both_ways")]
 
 FORMAT = KafkaFormat()
 NAME = f"{0:020d}.log"

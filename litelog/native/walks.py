@@ -1,0 +1,165 @@
+"""The functions of the compiled library, over NumPy's arrays. Each returns None if the library is not there.
+
+Their results are those of the NumPy code that stands at each call, which takes over where there is None.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from litelog.native.library import has_fast_checksums, load
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+
+RECORD_COLUMNS, COMMAND_COLUMNS = 10, 6
+
+_ADDRESS, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+
+
+class Checksum(IntEnum):
+    """The checksum of a frame."""
+
+    NONE = 0
+    CRC32C = 1
+    CRC32 = 2
+
+
+class FrameLayout(NamedTuple):
+    """How frames state their length and their checksum, in 32 bits each."""
+
+    length_at: int
+    """Where a frame states its length."""
+    is_big_endian: bool
+    other_bytes: int
+    """How many bytes of a frame its length does not count."""
+    fewest_bytes: int
+    """The size of the smallest frame. What is read of a frame lies in as many bytes at its start."""
+    most_bytes: int
+    checksum: Checksum = Checksum.NONE
+    checked_from: int = 0
+    """Where the bytes begin that the checksum covers. They end with the frame, or where a trailing checksum begins."""
+    checksum_at: int = 0
+    """Where a frame states its checksum; negative: counted from its end."""
+
+
+def find_frames(data: memoryview, start: int, layout: FrameLayout) -> Int64s | None:
+    """Find the whole frames from ``start`` on, up to the first with a length that cannot be, or a wrong checksum.
+
+    Returns:
+        Where each frame begins, and where the last one ends. None without the library, and also if it would compute
+        checksums slowly.
+    """
+    library = load()
+    if library is None or (layout.checksum and not has_fast_checksums()):
+        return None
+    capacity = (len(data) - start) // layout.fewest_bytes
+    bounds = np.empty(capacity + 1, np.int64)
+    described = np.array(layout, np.int64)
+    found = _call(library.litelog_find_frames, _read(data), len(data), start, described, bounds, capacity)
+    if found < 0:
+        raise ValueError(f"{layout} is not a layout of frames, or {start} not in {len(data)} bytes")
+    return bounds[: found + 1].copy()
+
+
+def find_records(data: memoryview, begins: Int64s, ends: Int64s, counts: Int64s) -> Int64s | None:
+    """Find the records of Kafka's batches, which lie from ``begins`` to ``ends``, as many as ``counts`` says.
+
+    Returns:
+        An array of 10 rows: start, end, time delta, offset delta, start and length of the key, and of the value, start
+        and number of the headers. A length is -1 for null. None without the library, and also if it is not sure that
+        each batch holds its records and nothing else.
+    """
+    library = load()
+    if library is None:
+        return None
+    total = int(counts.sum())
+    columns = np.empty((RECORD_COLUMNS, total), np.int64)
+    places = (_places(each) for each in (begins, ends, counts))
+    found = _call(library.litelog_find_records, _read(data), len(data), *places, len(counts), columns, total)
+    return columns if found == total else None
+
+
+def find_commands(data: memoryview, no_key: Int64s, second_key: Int64s, fewest_bytes: int) -> Int64s | None:
+    """Find Redis's commands from the front of ``data`` on, up to the first that is not whole, or an annotation.
+
+    Args:
+        data: The bytes from the start of a commit on.
+        no_key: The names of commands without a key, as numbers.
+        second_key: Those of commands whose key is the second word after the name.
+        fewest_bytes: The size of the smallest command.
+
+    Returns:
+        An array of 6 rows: start, end, start and length of the key (0 and -1 for none), name, number of words. None
+        without the library.
+    """
+    library = load()
+    if library is None:
+        return None
+    capacity = len(data) // fewest_bytes
+    columns = np.empty((COMMAND_COLUMNS, capacity), np.int64)
+    names = (no_key, len(no_key), second_key, len(second_key))
+    found = _call(library.litelog_find_commands, _read(data), len(data), *names, columns, capacity)
+    return columns[:, :found].copy()
+
+
+def find_breaks(starts: Int64s, lengths: Int64s) -> Int64s | None:
+    """The number of each entry that does not begin where the one before ends, the first entry among them. None without
+    the library."""
+    library = load()
+    if library is None:
+        return None
+    breaks = np.empty(len(starts), np.int64)
+    places = (_places(starts), _places(lengths))
+    found = _call(library.litelog_find_breaks, *places, len(starts), breaks)
+    return breaks[:found].copy()
+
+
+def gather(data: memoryview, starts: Int64s, lengths: Int64s, offsets: npt.NDArray[np.int32], into: Any) -> bool:
+    """Copy the entries at ``starts`` back to back into a writable buffer, and write where each begins and ends there.
+
+    Args:
+        data: The bytes of the entries.
+        starts: Where each entry begins in them.
+        lengths: How long each is; a negative one is empty.
+        offsets: Takes a place for each entry, and one for the end of the last.
+        into: Takes the bytes of all entries, below 2 GiB.
+
+    Returns:
+        False without the library.
+
+    Raises:
+        ValueError: An entry does not lie in ``data``, or ``into`` has another size.
+    """
+    library = load()
+    if library is None:
+        return False
+    target, count = np.frombuffer(into, np.uint8), len(starts)
+    places = (_places(starts), _places(lengths))
+    found = _call(library.litelog_gather, _read(data), len(data), *places, count, offsets, target, len(target))
+    if found != len(target):
+        raise ValueError(f"{count} entries do not lie in {len(data)} bytes, or do not fill {len(target)}")
+    return True
+
+
+def _places(numbers: Int64s) -> Int64s:
+    return np.ascontiguousarray(numbers, np.int64)
+
+
+def _read(data: memoryview) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(data, np.uint8)
+
+
+def _call(function: Any, *arguments: Any) -> int:
+    """Call a function of the library with numbers, and with the addresses of arrays."""
+    given = [_ADDRESS(each.ctypes.data) if isinstance(each, np.ndarray) else _NUMBER(int(each)) for each in arguments]
+    function.restype = _NUMBER
+    return int(function(*given))

@@ -1,0 +1,247 @@
+/* Calls each function of walks.c with random and damaged buffers, each of its exact size, so that a sanitizer sees every
+   byte that is read or written outside of one. Arguments: a seed, and a number of rounds. */
+
+#include "walks.c"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static uint64_t state;
+
+static uint64_t draw(uint64_t below)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return below ? state % below : 0;
+}
+
+static void *fresh(int64_t size)
+{
+    void *found = malloc((size_t)(size ? size : 1));
+
+    if (!found)
+        abort();
+    return found;
+}
+
+/* A buffer without a byte to spare: sanitizers guard its end. */
+static uint8_t *exact(const uint8_t *data, int64_t size)
+{
+    uint8_t *found = size ? fresh(size) : 0;
+
+    if (size)
+        memcpy(found, data, (size_t)size);
+    return found;
+}
+
+static uint8_t *put_varint(uint8_t *at, uint64_t raw)
+{
+    for (; raw >= 0x80; raw >>= 7)
+        *at++ = (uint8_t)(raw | 0x80);
+    *at++ = (uint8_t)raw;
+    return at;
+}
+
+static uint8_t *put_record(uint8_t *at)
+{
+    uint8_t body[600], *end = body;
+
+    *end++ = 0;
+    end = put_varint(end, draw(2) ? draw(200) : draw(0));
+    end = put_varint(end, 2 * draw(200));
+    for (int entry = 0; entry < 2; entry++) {
+        int64_t length = (int64_t)draw(draw(2) ? 4 : 200) - 1;
+
+        end = put_varint(end, length < 0 ? 1 : 2 * (uint64_t)length);
+        for (int64_t byte = 0; byte < length; byte++)
+            *end++ = (uint8_t)draw(256);
+    }
+    *end++ = 0;
+    at = put_varint(at, 2 * (uint64_t)(end - body));
+    memcpy(at, body, (size_t)(end - body));
+    return at + (end - body);
+}
+
+static uint8_t *put_command(uint8_t *at)
+{
+    int words = 1 + (int)draw(4);
+
+    at += sprintf((char *)at, "*%d\r\n", words);
+    while (words--) {
+        int length = (int)draw(draw(2) ? 9 : 100);
+
+        at += sprintf((char *)at, "$%d\r\n", length);
+        while (length--)
+            *at++ = (uint8_t)draw(256);
+        *at++ = '\r';
+        *at++ = '\n';
+    }
+    return at;
+}
+
+static uint8_t *put_frame(uint8_t *at, const int64_t *layout)
+{
+    int64_t total = layout[3] + (int64_t)draw(draw(2) ? 20 : 200);
+    uint32_t value = (uint32_t)(total - layout[2]);
+
+    for (int64_t byte = 0; byte < total; byte++)
+        at[byte] = (uint8_t)draw(256);
+    value = layout[1] ? __builtin_bswap32(value) : value;
+    memcpy(at + layout[0], &value, 4);
+    if (layout[5]) {
+        int64_t place = layout[7] < 0 ? total + layout[7] : layout[7], end = layout[7] < 0 ? place : total;
+
+        value = checksum(layout[5] == 1 ? &crc32c : &crc32, at + layout[6], end - layout[6]);
+        value = layout[1] ? __builtin_bswap32(value) : value;
+        memcpy(at + place, &value, 4);
+    }
+    return at + total;
+}
+
+static void damage(uint8_t *data, int64_t *size)
+{
+    if (draw(3) == 0)
+        *size = (int64_t)draw((uint64_t)*size + 1);
+    for (uint64_t flips = draw(4); *size && flips; flips--)
+        data[draw((uint64_t)*size)] ^= (uint8_t)(1 << draw(8));
+    if (*size && draw(8) == 0)
+        memset(data + draw((uint64_t)*size), draw(2) ? 0xFF : 0, 1);
+}
+
+static int64_t odd_number(int64_t size)
+{
+    switch (draw(8)) {
+    case 0:
+        return INT64_MIN + (int64_t)draw(3);
+    case 1:
+        return INT64_MAX - (int64_t)draw(3);
+    case 2:
+        return -(int64_t)draw(9);
+    default:
+        return (int64_t)draw((uint64_t)size + 3);
+    }
+}
+
+static int64_t try_frames(uint8_t *work)
+{
+    static const int64_t layouts[][8] = {
+        {5, 0, 13, 13, 1 << 20, 0, 0, 0}, {4, 0, 12, 12, 1 << 20, 1, 0, -4},  {8, 1, 12, 61, 1 << 20, 1, 21, 17},
+        {5, 1, 9, 10, 1 << 20, 2, 9, 1},  {0, 1, 4, 12, 1 << 20, 2, 8, -4},
+    };
+    int64_t layout[8], size, capacity, found;
+    uint8_t *end = work, *data;
+    int64_t *bounds;
+
+    memcpy(layout, layouts[draw(5)], sizeof layout);
+    for (uint64_t frames = draw(20); frames; frames--)
+        end = put_frame(end, layout);
+    size = end - work;
+    damage(work, &size);
+    data = exact(work, size);
+    if (draw(4) == 0)
+        layout[draw(8)] = odd_number(80);
+    capacity = layout[3] > 0 ? size / layout[3] : 3;
+    bounds = fresh(8 * (capacity + 1));
+    found = litelog_find_frames(data, size, draw(9) ? 0 : odd_number(size), layout, bounds, capacity);
+    free(bounds);
+    free(data);
+    return found;
+}
+
+static int64_t try_records(uint8_t *work)
+{
+    int64_t counts[3], begins[3], ends[3], batches = 1 + (int64_t)draw(3), total = 0, size, found;
+    uint8_t *end = work, *data;
+    int64_t *columns;
+
+    for (int64_t batch = 0; batch < batches; batch++) {
+        begins[batch] = end - work;
+        counts[batch] = (int64_t)draw(9);
+        for (int64_t record = 0; record < counts[batch]; record++)
+            end = put_record(end);
+        ends[batch] = end - work;
+        total += counts[batch];
+    }
+    size = end - work;
+    damage(work, &size);
+    data = exact(work, size);
+    if (draw(4) == 0)
+        (draw(2) ? begins : ends)[draw((uint64_t)batches)] = odd_number(size);
+    if (draw(4) == 0)
+        counts[draw((uint64_t)batches)] = odd_number(9);
+    columns = fresh(80 * total);
+    found = litelog_find_records(data, size, begins, ends, counts, batches, columns, total);
+    free(columns);
+    free(data);
+    return found;
+}
+
+static int64_t try_commands(uint8_t *work)
+{
+    int64_t names[2] = {0x544553, 0x50554F524758}, size, capacity, found;
+    uint8_t *end = work, *data;
+    int64_t *columns;
+
+    for (uint64_t commands = draw(12); commands; commands--)
+        end = put_command(end);
+    size = end - work;
+    damage(work, &size);
+    data = exact(work, size);
+    capacity = draw(4) ? size / 10 : (int64_t)draw(3);
+    columns = fresh(48 * capacity);
+    found = litelog_find_commands(data, size, names, 1, names + 1, 1, columns, capacity);
+    free(columns);
+    free(data);
+    return found;
+}
+
+static int64_t try_entries(uint8_t *work)
+{
+    int64_t size = (int64_t)draw(3000), count = (int64_t)draw(20), room = 0, found;
+    int64_t *starts = fresh(8 * count), *lengths = fresh(8 * count), *breaks = fresh(8 * count);
+    int32_t *offsets = fresh(4 * (count + 1));
+    uint8_t *data = exact(work, size), *gathered;
+
+    for (int64_t entry = 0; entry < count; entry++) {
+        starts[entry] = draw(30) ? (int64_t)draw((uint64_t)size + 1) : odd_number(size);
+        lengths[entry] = draw(30) ? (int64_t)draw((uint64_t)size + 1) - 1 : odd_number(size);
+        if (draw(30) && starts[entry] >= 0 && starts[entry] <= size && lengths[entry] > size - starts[entry])
+            lengths[entry] = size - starts[entry];
+        if (lengths[entry] > 0 && lengths[entry] <= size)
+            room += lengths[entry];
+    }
+    room = draw(4) ? room : (int64_t)draw((uint64_t)room + 1);
+    gathered = fresh(room);
+    found = litelog_gather(data, size, starts, lengths, count, offsets, gathered, room);
+    found = found < 0 ? found : litelog_find_breaks(starts, lengths, count, breaks);
+    free(starts);
+    free(lengths);
+    free(breaks);
+    free(offsets);
+    free(data);
+    free(gathered);
+    return found;
+}
+
+int main(int count, char **arguments)
+{
+    int64_t (*const tries[])(uint8_t *) = {try_frames, try_records, try_commands, try_entries};
+    int64_t good[4] = {0}, refused[4] = {0};
+    uint8_t *work = fresh(1 << 16);
+    long rounds = count > 2 ? atol(arguments[2]) : 1000;
+
+    memset(work, 0, 1 << 16);
+    state = (count > 1 ? strtoull(arguments[1], 0, 10) : 1) * 2 + 1;
+    while (rounds--)
+        for (int each = 0; each < 4; each++) {
+            int64_t found = tries[each](work);
+
+            good[each] += found > 0;
+            refused[each] += found < 0;
+        }
+    for (int each = 0; each < 4; each++)
+        printf("%lld %lld\n", (long long)good[each], (long long)refused[each]);
+    free(work);
+    return 0;
+}
