@@ -1,7 +1,7 @@
 """Compiles ``litelog/native/walks.c`` when litelog is installed, if there is a C compiler: a hook of hatchling.
 
-``CC`` names the compiler, and ``CFLAGS`` adds options to it. With ``LITELOG_NATIVE=0`` nothing is compiled. A wheel with
-the library is for the machine's platform, and one without it for any.
+``CC`` names the compiler, and ``CFLAGS`` adds options to it. With ``LITELOG_NATIVE=0`` nothing is compiled. A wheel
+with the library is for the machine's platform, and one without it for any.
 """
 
 from __future__ import annotations
