@@ -77,8 +77,9 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[p
     if not len(columns):
         return
     starts, lengths = columns.value_starts, columns.value_lengths
-    breaks = _find_runs(columns)
     end = int(starts[-1] + lengths[-1])
+    most = max(0, end - int(starts[0])) // LONG_RUN_BYTES + 2  # the mean of so many runs is short
+    breaks = _find_breaks(starts, lengths, most) if columns.runs is None else columns.runs
     one = len(breaks) == 1 and end <= MAX_ARROW_BYTES and columns.value_nulls is None
     if one:
         yield _borrow_run(pyarrow, columns, names)
@@ -126,7 +127,7 @@ def _borrow_run(pyarrow: Any, columns: Columns, names: Sequence[str]) -> Any:
             if int(key.min()) < 0:
                 sizes = np.maximum(key, 0)
                 valid = pyarrow.py_buffer(np.packbits(key >= 0, bitorder="little"))
-            if len(_find_breaks(columns.key_starts, sizes)) == 1:
+            if len(_find_breaks(columns.key_starts, sizes, 2)) == 1:
                 arrays["key"] = _binary(pyarrow, valid, _ends(columns.key_starts, sizes), data)
             else:
                 arrays["key"] = _copy_keys(pyarrow, columns, key)
@@ -208,7 +209,7 @@ def _copy(
     if walks.gather(data, starts, lengths, offsets, buffer):
         return _binary(pyarrow, valid, offsets, buffer)
     np.cumsum(lengths, out=offsets[1:])
-    runs = _find_breaks(starts, lengths) if runs is None else runs
+    runs = _find_breaks(starts, lengths, len(starts)) if runs is None else runs
     last = np.append(runs[1:], len(starts)) - 1
     return _binary(pyarrow, valid, offsets, _compact(pyarrow, data, starts[runs], starts[last] + lengths[last], total))
 
@@ -231,16 +232,11 @@ def _compact(pyarrow: Any, data: memoryview, begins: Int64s, ends: Int64s, total
     return spans.take(pyarrow.array(np.arange(0, len(spans), 2))).buffers()[2]
 
 
-def _find_runs(columns: Columns) -> Int64s:
-    """The first record of each run whose values lie back to back."""
-    return _find_breaks(columns.value_starts, columns.value_lengths) if columns.runs is None else columns.runs
-
-
-def _find_breaks(starts: Int64s, lengths: Int64s) -> Int64s:
-    """The first entry of each run of entries that lie back to back."""
+def _find_breaks(starts: Int64s, lengths: Int64s, most: int) -> Int64s:
+    """The first entry of each run of entries that lie back to back: of ``most`` runs at least, if there are as many."""
     if not len(starts):
         return np.empty(0, np.int64)
-    found = walks.find_breaks(starts, lengths)
+    found = walks.find_breaks(starts, lengths, most)
     if found is not None:
         return found
     inner = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1

@@ -408,13 +408,14 @@ int64_t litelog_find_commands(bytes data, int64_t size, const int64_t *no_key, i
     return count;
 }
 
-/* Writes the number of each entry that does not begin where the one before ends, the first one among them. Returns how
-   many there are. `breaks` has room for all entries. */
-int64_t litelog_find_breaks(const int64_t *starts, const int64_t *lengths, int64_t count, int64_t *breaks)
+/* Writes the number of each entry that does not begin where the one before ends, the first one among them, up to
+   `capacity` of them. Returns how many there are. */
+int64_t litelog_find_breaks(const int64_t *starts, const int64_t *lengths, int64_t count, int64_t *breaks,
+                            int64_t capacity)
 {
     int64_t found = 0, follows = 0;
 
-    for (int64_t each = 0; each < count; each++) {
+    for (int64_t each = 0; each < count && found < capacity; each++) {
         breaks[found] = each;
         found += each == 0 || starts[each] != follows;
         follows = (int64_t)((uint64_t)starts[each] + (uint64_t)lengths[each]);

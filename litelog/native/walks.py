@@ -111,15 +111,15 @@ def find_commands(data: memoryview, no_key: Int64s, second_key: Int64s, fewest_b
     return columns[:, :found].copy()
 
 
-def find_breaks(starts: Int64s, lengths: Int64s) -> Int64s | None:
-    """The number of each entry that does not begin where the one before ends, the first entry among them. None without
-    the library."""
+def find_breaks(starts: Int64s, lengths: Int64s, most: int) -> Int64s | None:
+    """The number of each entry that does not begin where the one before ends, the first entry among them, up to
+    ``most``. None without the library."""
     library = load()
     if library is None:
         return None
-    breaks = np.empty(len(starts), np.int64)
+    breaks = np.empty(min(most, len(starts)), np.int64)
     places = (_places(starts), _places(lengths))
-    found = _call(library.litelog_find_breaks, *places, len(starts), breaks)
+    found = _call(library.litelog_find_breaks, *places, len(starts), breaks, len(breaks))
     return breaks[:found].copy()
 
 
@@ -160,6 +160,9 @@ def _read(data: memoryview) -> npt.NDArray[np.uint8]:
 
 def _call(function: Any, *arguments: Any) -> int:
     """Call a function of the library with numbers, and with the addresses of arrays."""
-    given = [_ADDRESS(each.ctypes.data) if isinstance(each, np.ndarray) else _NUMBER(int(each)) for each in arguments]
-    function.restype = _NUMBER
-    return int(function(*given))
+    if not function.argtypes:
+        function.restype = _NUMBER
+        function.argtypes = [_ADDRESS if isinstance(each, np.ndarray) else _NUMBER for each in arguments]
+    return int(
+        function(*[each.__array_interface__["data"][0] if type(each) is np.ndarray else each for each in arguments])
+    )

@@ -199,7 +199,8 @@ static int64_t try_commands(uint8_t *work)
 static int64_t try_entries(uint8_t *work)
 {
     int64_t size = (int64_t)draw(3000), count = (int64_t)draw(20), room = 0, found;
-    int64_t *starts = fresh(8 * count), *lengths = fresh(8 * count), *breaks = fresh(8 * count);
+    int64_t most = (int64_t)draw((uint64_t)count + 1);
+    int64_t *starts = fresh(8 * count), *lengths = fresh(8 * count), *breaks = fresh(8 * most);
     int32_t *offsets = fresh(4 * (count + 1));
     uint8_t *data = exact(work, size), *gathered;
 
@@ -214,7 +215,7 @@ static int64_t try_entries(uint8_t *work)
     room = draw(4) ? room : (int64_t)draw((uint64_t)room + 1);
     gathered = fresh(room);
     found = litelog_gather(data, size, starts, lengths, count, offsets, gathered, room);
-    found = found < 0 ? found : litelog_find_breaks(starts, lengths, count, breaks);
+    found = found < 0 ? found : litelog_find_breaks(starts, lengths, count, breaks, most);
     free(starts);
     free(lengths);
     free(breaks);

@@ -161,7 +161,8 @@ def _commit_ends(lines: CommandLines) -> npt.NDArray[np.int64]:
     ends = np.ones(len(lines.starts), np.bool_)
     begun = None
     single = np.flatnonzero(lines.words == 1)
-    for number in single[np.isin(lines.names[single], _TRANSACTION)].tolist():
+    names = lines.names[single]
+    for number in single[(names == _TRANSACTION[0]) | (names == _TRANSACTION[1])].tolist():
         if lines.names[number] == _TRANSACTION[0]:
             begun = number if begun is None else begun
         elif begun is not None:

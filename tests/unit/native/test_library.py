@@ -42,5 +42,5 @@ def test_the_library_can_be_switched_off_for_a_while() -> None:
     assert (describe(), has_fast_checksums()) == ("used", has_fast_checksums())
     with without_library():
         assert (load(), describe(), has_fast_checksums()) == (None, "not used: switched off", False)
-        assert walks.find_breaks(np.zeros(1, np.int64), np.zeros(1, np.int64)) is None
+        assert walks.find_breaks(np.zeros(1, np.int64), np.zeros(1, np.int64), 1) is None
     assert (load() is None, describe()) == (False, "used")
