@@ -277,6 +277,10 @@ class CombinedReader(RecordStream):
         self._has_asked = True
         try:
             columns = self._open(source, limit, waits=waits)
+        except TruncatedError as error:
+            if not isinstance(self._start, int) or error.first_available > self._start:
+                raise
+            columns = None  # the log was replaced while it was opened: it is opened again
         except StoreError as error:
             if error.retryable and len(self._sources) > 1:
                 self._note_outage(number, error)

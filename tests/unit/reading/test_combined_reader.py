@@ -170,6 +170,13 @@ def test_a_failure_that_lasts_is_raised() -> None:
         sequences(combined(FakeSource(0, 12, [fork]), FakeSource(0, 12)))
 
 
+def test_a_log_that_is_replaced_while_it_is_opened_is_no_jump_back() -> None:
+    """Its reader waits for record 5, and finds that the log begins with record 0 now."""
+    assert combined(FakeSource(0, 12, [TruncatedError(5, 0)]), start=5).read() is None
+    reader = combined(FakeSource(0, 12, [TruncatedError(5, 0)]), start=5, follow=True)
+    assert sequences_of(reader.read()) == [5, 6, 7]
+
+
 def down(count: int) -> list[Exception]:
     return [StoreError("get", "key", "it is down") for _ in range(count)]
 
