@@ -159,8 +159,8 @@ final class RecordColumns {
       case "sequence" -> new Longs(size, DataTypes.LongType, rows, number -> run.first() + number);
       case "timestamp" -> new Longs(size, DataTypes.TimestampType, rows, number -> times[number]);
       case "offset" -> new Longs(size, DataTypes.LongType, rows, number -> run.offset() + valueStarts[number]);
-      case "key" -> new Bytes(size, rows, keyStarts, keyLengths, true);
-      case "value" -> new Bytes(size, rows, valueStarts, valueLengths, false);
+      case "key" -> new Bytes(size, rows, data, keyStarts, keyLengths, true);
+      case "value" -> new Bytes(size, rows, data, valueStarts, valueLengths, false);
       case "index" -> constant(size, part.index());
       case "epoch" -> constant(size, part.log().epoch());
       case "generation" -> constant(size, part.log().generation());
@@ -196,13 +196,15 @@ final class RecordColumns {
   }
 
   /** Keys, or values. {@code nullable}: a length below 0 means null. */
-  final class Bytes extends Column {
+  static final class Bytes extends Column {
+    private final byte[] data;
     private final int[] starts;
     private final int[] lengths;
     private final boolean nullable;
 
-    Bytes(int size, int[] rows, int[] starts, int[] lengths, boolean nullable) {
+    Bytes(int size, int[] rows, byte[] data, int[] starts, int[] lengths, boolean nullable) {
       super(size, DataTypes.BinaryType, rows);
+      this.data = data;
       this.starts = starts;
       this.lengths = lengths;
       this.nullable = nullable;
@@ -234,8 +236,8 @@ final class RecordColumns {
 
     @Override
     public byte[] getBinary(int number) {
-      int start = start(number);
-      return length(number) < 0 ? null : Arrays.copyOfRange(data, start, start + length(number));
+      int row = row(number);
+      return lengths[row] < 0 ? null : Arrays.copyOfRange(data, starts[row], starts[row] + lengths[row]);
     }
   }
 
