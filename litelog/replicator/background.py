@@ -145,6 +145,8 @@ class SnapshotRequests(TaskDuty):
         self._tasks: dict[str, ReplicaTask] = {}
         """By state folder."""
         self._looked_at = 0.0
+        self._noticed = True
+        """Whether an event has reported a change of the folder since the last look."""
 
     def prepare(self) -> None:
         """Create the folder for requests. Needs no lock."""
@@ -164,11 +166,12 @@ class SnapshotRequests(TaskDuty):
         if self._run_state.final:
             return now + NEVER_SECONDS
         watched = self._watcher.arm(self._requests.folder, self._look_again)
-        if now >= self._looked_at + REQUEST_SPACING:
-            self._looked_at = now
+        passed = now - self._looked_at
+        if passed >= REQUEST_SECONDS or (self._noticed and passed >= REQUEST_SPACING):
+            self._looked_at, self._noticed = now, False
             for request in self._requests.take():
                 self._serve(request)
-        elif watched:
+        elif self._noticed:
             return self._looked_at + REQUEST_SPACING
         return now + (NEVER_SECONDS if watched else REQUEST_SECONDS)
 
@@ -178,6 +181,7 @@ class SnapshotRequests(TaskDuty):
 
     def _look_again(self) -> None:
         with self._run_state.changed:
+            self._noticed = True
             self._run_state.wake()
 
     def _serve(self, request: Request) -> None:

@@ -29,7 +29,10 @@ POLLING_THREADS = 4
 """How many sweeps over idle logs run at the same time: a folder may hang."""
 
 LIMIT_CHECK_SECONDS = 0.1
-"""How often a busy log is checked for a whole WAL segment's growth before its interval is over, in seconds."""
+"""How often a busy log is checked for a whole WAL segment's growth before its interval is over, at most: in seconds."""
+
+LONGEST_CHECK_SECONDS = 1.0
+"""The longest time between two such checks, in seconds: a log may begin to grow fast."""
 
 LIMIT_CHECKS_PER_SECOND = 500
 """How many such checks run in all. With more busy logs, each is checked less often."""
@@ -138,8 +141,8 @@ class SyncScheduler(TaskDuty):
                 self._end(task, Phase.FAILED)
             if replica is None or task.phase in FINISHED or task.phase in BUSY:
                 continue
-            if task.phase is Phase.THROTTLED and task.due > now and not _is_full(task):
-                self._schedule.set(task, min(task.due, now + self._limit_check_seconds()))
+            if task.phase is Phase.THROTTLED and task.due > now and (rest := self._room_seconds(task, replica, now)):
+                self._schedule.set(task, min(task.due, now + rest))
             else:
                 self._submit(task, replica)
         if polled:
@@ -148,6 +151,20 @@ class SyncScheduler(TaskDuty):
 
     def _limit_check_seconds(self) -> float:
         return max(LIMIT_CHECK_SECONDS, len(self._spacing) / LIMIT_CHECKS_PER_SECOND)
+
+    def _room_seconds(self, task: ReplicaTask, replica: Replica, now: float) -> float:
+        """When to check a busy log again, in seconds from ``now``; 0 if a whole WAL segment has grown.
+
+        A log that grows slowly is checked less often: after a quarter of the time in which it would fill the room.
+        """
+        pending, least = replica.pending_bytes(), self._limit_check_seconds()
+        if pending >= task.limit:
+            return 0.0
+        if not pending:
+            return max(least, LONGEST_CHECK_SECONDS)
+        grown = now - (task.spaced_until - task.sync_interval)
+        fills = grown * (task.limit - pending) / pending
+        return max(least, min(fills / 4, LONGEST_CHECK_SECONDS))
 
     def _rest_seconds(self) -> float:
         return len(self.tasks) / LOOKS_PER_SECOND
@@ -372,7 +389,3 @@ class SyncScheduler(TaskDuty):
                 self._submit(task, replica)
             else:
                 task.wake_pending = True
-
-
-def _is_full(task: ReplicaTask) -> bool:
-    return task.replica is not None and task.replica.pending_bytes() >= task.limit
