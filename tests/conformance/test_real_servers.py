@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("fsspec")
 pytest.importorskip("boto3")
 
+from litelog.errors import ExistsError, StoreError
 from litelog.log.writer import LogWriter
 from litelog.objects.layout import Fencing
 from litelog.stores.object_store import ObjectReplicaClient
@@ -108,6 +109,26 @@ def test_the_probe_reports_which_fencing_the_store_supports(server: RealServer) 
     failed = {step.name for step in steps if step.outcome in {StepOutcome.FAILED, StepOutcome.SKIPPED}}
     assert failed <= FENCING_STEPS, steps
     assert bool(failed) is (server.kind.fencing == Fencing.ISOLATED), steps
+
+
+def test_a_large_object_is_copied_by_the_service_and_never_replaces(server: RealServer) -> None:
+    if server.kind.needs != "boto3" or server.kind.fencing != "required":
+        pytest.skip("not an S3 service with create-only puts")
+    source, target = (open_store(*server.new_place()) for _ in range(2))
+    assert isinstance(target, S3Store)
+    body = Random(1).randbytes(7 << 20)
+    source.put("a/b", [body])
+    assert target.copy_from(source, "a/b", [body])
+    with target.open("a/b") as stream:
+        assert stream.read() == body
+    with pytest.raises(ExistsError):
+        target.copy_from(source, "a/b", [body])
+    source.put("c", [body])
+    with pytest.raises(StoreError, match="part 1 differs"):
+        target.copy_from(source, "c", [body[:-1] + b"x"])
+    assert [info.key for info in target.list("")] == ["a/b"]
+    for store in (source, target):
+        store.close()
 
 
 class Daemon:
