@@ -61,6 +61,9 @@ that error. Its daemon may be about to begin a generation, or may have been star
 RETRY_SECONDS = 1.0
 """The pause after a failure."""
 
+LIVE_SECONDS = 0.001
+"""A WAL segment that was waited for so long is the newest data: it is synced before the stream is read further."""
+
 LIMIT_BYTES = 64 << 20
 """About how many bytes one request gets. The next one states how far the mirror is durable."""
 
@@ -306,10 +309,15 @@ class Mirror:
     def _receive(self, place: Position, wait_seconds: float) -> None:
         """Append what the daemon sends from the mirror's end on. Moves that end once all is durable, also on errors."""
         self._joined = None
+        asked = self._clock.monotonic()
         try:
             for segment in self._client.stream_wal(place, wait_seconds, LIMIT_BYTES, self._name):
+                was_awaited = self._clock.monotonic() - asked >= LIVE_SECONDS
                 self._take(segment, place)
                 place = segment.header.next_slot
+                if was_awaited:
+                    self._copy.flush()
+                asked = self._clock.monotonic()
         finally:
             self._copy.flush()
             self._place = place

@@ -182,6 +182,7 @@ class Service:
             self._listener.close()
         if self._ended is not None:
             os.close(self._ended)
+            self._ended = None
 
     def _make_heartbeat(self) -> Heartbeat | None:
         if self._settings.heartbeat_url is None:

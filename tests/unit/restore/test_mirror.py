@@ -170,6 +170,29 @@ def test_a_request_states_a_position_that_is_durable_here(
     assert len(set(stated)) > 2
 
 
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_data_that_was_waited_for_is_written_before_the_end_of_the_answer(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, is_awaited: bool
+) -> None:
+    """What the mirror lacks for longer is written behind, while more is received."""
+    out, sizes, stream = tmp_path / "out", list[tuple[int, int]](), ObjectReplicaClient.stream_wal
+
+    def note_written(self: ObjectReplicaClient, *arguments: Any) -> Iterator[Any]:
+        for segment in stream(self, *arguments):
+            yield segment
+            sizes.append((segment.header.end, (out / segment.header.file).stat().st_size))
+
+    monkeypatch.setattr(mirror_module, "LIVE_SECONDS", 0.0 if is_awaited else 1e9)
+    with serving(tmp_path, log) as (_, url), opened_mirror(url, {}, str(out)) as mirror:
+        catch_up(mirror, log, out)
+        monkeypatch.setattr(ObjectReplicaClient, "stream_wal", note_written)
+        for _ in range(3):
+            log.append(2)
+            catch_up(mirror, log, out)
+    assert sizes
+    assert all((size == end) is is_awaited for end, size in sizes)
+
+
 def test_a_fork_ends_a_mirror_with_the_reason_and_it_keeps_what_it_held(
     tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
