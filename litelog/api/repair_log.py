@@ -26,6 +26,7 @@ def repair_log(
     log_format: str | None = None,
     pattern: str | None = None,
     generation: str | None = None,
+    cut: bool = False,
     confirm: bool = False,
     progress: Callable[[int, int], object] | None = None,
 ) -> RepairResult:
@@ -36,7 +37,8 @@ def repair_log(
             litelog.repair_log("orders", "s3://backups/orders", confirm=True)
 
     Bytes of a replica replace damaged ones if the replica agrees with all good bytes of the log segment. A torn tail is
-    cut off if no replica holds what it was. A good commit is never removed. Replaced files are kept in ``.damaged``.
+    cut off if no replica holds what it was. A good commit is only removed with ``cut``. Replaced files
+    are kept in ``.damaged``.
 
     Args:
         folder: the log's folder.
@@ -44,6 +46,7 @@ def repair_log(
         log_format: the log's format; None: litelog's own.
         pattern: the shell pattern for the names of log segments, for the formats ``lines`` and ``raw``.
         generation: the only generation to take bytes from, by its name or first digits; None: those that agree.
+        cut: cut the log off at the first place that would stay damaged, and keep the rest in ``.damaged``.
         confirm: replace files. The log must have no writer.
         progress: called with the bytes of the log that were checked, and with its size in bytes.
 
@@ -64,4 +67,4 @@ def repair_log(
     with ExitStack() as stack:
         addresses = addresses_of(given) if given else []  # type: ignore[arg-type]
         clients = [stack.enter_context(opened_replica(url, options, is_only=False)) for url, options in addresses]
-        return repair(place, opened, clients, generation=generation, confirm=confirm, progress=progress)
+        return repair(place, opened, clients, generation=generation, cut=cut, confirm=confirm, progress=progress)

@@ -6,8 +6,9 @@ import os
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from litelog.errors import LitelogError, SourceError
+from litelog.errors import ConfigError, LitelogError, SourceError
 from litelog.reading.latest import expand_generation
+from litelog.repair.cut import cut_at_damage
 from litelog.repair.histories import HistorySearch
 from litelog.repair.local_files import LocalFiles
 from litelog.repair.locking import locked_log, require_no_writer
@@ -34,6 +35,7 @@ def repair(
     clients: Sequence[ReplicaClient] = (),
     *,
     generation: str | None = None,
+    cut: bool = False,
     confirm: bool = False,
     progress: Callable[[int, int], object] | None = None,
     clock: Clock | None = None,
@@ -45,6 +47,8 @@ def repair(
         log_format: The log's format.
         clients: Replicas of the log, which supply the bytes of damaged places.
         generation: The only generation to take bytes from, by its name or first digits; None: those that agree.
+        cut: Cut the log off at the first place that would stay damaged. Only in a format whose log segments state the
+            log's id, as its writer takes any end for the log's.
         confirm: Replace files. The log then needs the writer's lock.
         progress: Called with the bytes of the log that were checked, and with its size in bytes.
         clock: For the name of the backup.
@@ -56,21 +60,23 @@ def repair(
         LockedError: A writer, a mirror or a truncation has the log, or a program has a file of it open for writing.
         SourceMissingError, SourceError: The log cannot be read or written. The log was not changed, or a part of its
             log segments is repaired.
-        ConfigError, WrongFormatError: As ``check_log``.
+        ConfigError, WrongFormatError: As ``check_log``; ConfigError if ``cut`` is not for the log's format.
         ConfigError, NothingToRestoreError: No generation, or several, begin with ``generation``.
         CorruptionError, StoreError: A replica lost what was planned. Nothing was changed.
     """
     folder, started = os.path.abspath(folder), monotonic()
+    if cut and not log_format.has_log_id:
+        raise ConfigError(f"format {log_format.name}: only the log's own program can continue after a cut")
     if not confirm:
-        plan = _plan(folder, log_format, clients, generation, progress)[1]
+        plan = _plan(folder, log_format, clients, generation, progress, cut=cut)[1]
         return RepairResult(plan, False, None, None, monotonic() - started)
     with locked_log(folder, log_format):
-        files, plan = _plan(folder, log_format, clients, generation, progress)
-        if not plan.files:
+        files, plan = _plan(folder, log_format, clients, generation, progress, cut=cut)
+        if not plan.files and not plan.removed:
             return RepairResult(plan, True, None, None, monotonic() - started)
         require_no_writer(folder, {each.name for each in plan.files} | {files.names[-1]})
         stamp = format_iso((clock or SystemClock()).now()).replace(":", "").replace("-", "")
-        new = NewFiles(files, plan.files, stamp)
+        new = NewFiles(files, plan.files, plan.removed, stamp)
         _carry_out(new, folder)
         after = check_log(folder, log_format, progress)
     backup = new.backup if os.path.isdir(new.backup) else None
@@ -83,6 +89,8 @@ def _plan(
     clients: Sequence[ReplicaClient],
     generation: str | None,
     progress: Callable[[int, int], object] | None,
+    *,
+    cut: bool,
 ) -> tuple[LocalFiles, RepairPlan]:
     name = None if generation is None else expand_generation(generation, clients)
     report = check_log(folder, log_format, progress)
@@ -92,7 +100,8 @@ def _plan(
     files = LocalFiles(folder, log_format, report)
     log_id = LocalLog(folder, log_format).log_id()
     histories = HistorySearch(clients, log_format, log_id, name)
-    return files, RepairPlanner(files, report, histories).plan()
+    plan = RepairPlanner(files, report, histories).plan()
+    return files, cut_at_damage(plan, files) if cut else plan
 
 
 def _carry_out(new: NewFiles, folder: str) -> None:

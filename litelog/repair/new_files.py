@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptObjectError, SourceError
-from litelog.formats.capabilities import HEAD_BYTES, index_name, write_index
+from litelog.formats.capabilities import HEAD_BYTES, INDEX_SUFFIXES, index_name, write_index
 from litelog.restore.index_files import commits_in_file
 from litelog.system.files import open_regular, sync_folder, write_at
 from litelog.units import format_size
@@ -40,11 +40,13 @@ _MODE = 0o644
 class NewFiles:
     """The new files of one repair. The caller holds the log's locks."""
 
-    def __init__(self, files: LocalFiles, plans: Sequence[FilePlan], stamp: str) -> None:
-        """``stamp``: the name of the folder with the replaced files."""
+    def __init__(self, files: LocalFiles, plans: Sequence[FilePlan], removed: Sequence[str], stamp: str) -> None:
+        """``removed``: the log segments that are moved to the backup. ``stamp``: the name of the folder with the
+        replaced files."""
         self._files = files
         self._folder = files.folder
         self._plans = plans
+        self._removed = removed
         self._root = os.path.join(self._folder, BACKUPS)
         self._new = os.path.join(self._root, _NEW)
         self.backup = os.path.join(self._root, stamp)
@@ -63,14 +65,17 @@ class NewFiles:
                 self._write_index(plan.name, index)
 
     def publish(self) -> None:
-        """Back up the damaged files, then put the new ones in place. Raises OSError."""
+        """Back up the damaged files, then put the new ones in place. Log segments that are removed go first, the newest
+        one before all others, so that the log has no hole meanwhile. Raises OSError."""
         names = [name for plan in self._plans for name in self._names_of(plan)]
         os.mkdir(self.backup)
-        for name in names:
+        for name in (*names, *self._removed):
             with suppress(FileNotFoundError):
                 self._back_up(name)
         for folder in (self.backup, self._root, self._folder):
             sync_folder(folder)
+        for name in reversed(self._removed):
+            self._unlink(name)
         for name in names:
             os.rename(os.path.join(self._new, name), os.path.join(self._folder, name))
         sync_folder(self._folder)
@@ -88,6 +93,13 @@ class NewFiles:
         be taken for one of the new file, so its own comes first."""
         index = index_name(self._files.format, plan.name)
         return [plan.name] if index is None else [index, plan.name]
+
+    def _unlink(self, name: str) -> None:
+        """Remove a log segment that is backed up, and the indexes beside it: another one may get its name."""
+        stem, suffix = os.path.splitext(name)
+        for other in (*(stem + each for each in INDEX_SUFFIXES if each != suffix), name):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._folder, other))
 
     def _write_one(self, plan: FilePlan) -> None:
         descriptor = os.open(os.path.join(self._new, plan.name), _FILE_FLAGS, _MODE)

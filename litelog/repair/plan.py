@@ -20,6 +20,8 @@ class RepairMethod(StrEnum):
     """A missing log segment is taken from a replica."""
     CUT = "cut"
     """A torn tail is cut off."""
+    REMOVE = "remove"
+    """A log segment after the place at which a person has the log cut off is moved to the backup."""
     LEAVE = "leave"
     """Nothing: ``reason`` says why."""
 
@@ -91,6 +93,8 @@ class RepairPlan:
     """One or more for each harmful anomaly, in the order of the log."""
     files: tuple[FilePlan, ...]
     """The log segments that are written, in the order of the log."""
+    removed: tuple[str, ...]
+    """The log segments that are moved to the backup, in the order of the log."""
     skipped: tuple[tuple[str, str], ...]
     """The replicas that could not be read: the URL, and the reason."""
 

@@ -66,7 +66,7 @@ class RepairPlanner:
                 self._leave(anomaly, "its commits are whole, and do not belong there: a person has to decide")
         order = self._files.format.segment_order
         plans = sorted(self._plans.values(), key=lambda plan: order(plan.name) or ())
-        return RepairPlan(self._report, tuple(self._places), tuple(plans), tuple(self._histories.skipped.items()))
+        return RepairPlan(self._report, tuple(self._places), tuple(plans), (), tuple(self._histories.skipped.items()))
 
     def _plan_file(self, name: str) -> None:
         """Plan the places of one log segment, each from the first history that can supply it."""

@@ -189,3 +189,20 @@ def test_a_compressed_log_segment_gets_the_bytes_that_it_holds(litelog: Command,
     done = litelog("repair", "--format", "spacetimedb", str(folder), "backup", "--confirm")
     assert done.code == ExitCode.DONE, done.out + done.err
     assert litelog("verify", "backup", "--against", str(folder)).code == ExitCode.DONE
+
+
+def test_a_log_is_cut_at_damage_if_asked(litelog: Command, log: Path) -> None:
+    damage(log, log.stat().st_size // 2)
+    (planned,) = litelog("repair", "log", "--cut-at-damage", "--json").lines
+    assert ([each["method"] for each in planned["places"]], planned["left_count"]) == (["cut"], 0)
+    done = litelog("repair", "log", "--cut-at-damage", "--confirm")
+    assert done.code == ExitCode.DONE, done.out
+    assert (
+        litelog(
+            "append",
+            "log",
+            text="next\n",
+        ).code
+        == 0
+    )
+    assert litelog("verify", "log", "--json").lines[0]["next"] == 101

@@ -1,6 +1,6 @@
 """Kills a repair of a local log at every system call that changes the disk, and makes these calls fail.
 
-Each log segment is then the damaged one or the repaired one, and a second run finishes the work.
+Each log segment is then the old one or the new one, and a second run finishes the work.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.builders.manual_clock import ManualClock
 
-replica, folder = sys.argv[1:]
-client = ObjectReplicaClient(FileStore(replica))
+replica, which, folder = sys.argv[1:]
+cut = which == "cut"
+clients = [] if cut else [ObjectReplicaClient(FileStore(replica))]
 try:
-    result = repair(folder, LitelogFormat(), [client], confirm=True, clock=ManualClock(0))
+    result = repair(folder, LitelogFormat(), clients, cut=cut, confirm=True, clock=ManualClock(0))
 except LitelogError as error:
     sys.exit(f"refused: {error}")
 print(result.left, flush=True)
@@ -56,9 +57,18 @@ FIRST, MIDDLE, LAST = LOG
 DAMAGED = {
     "one": {MIDDLE.name: MIDDLE.data[: MIDDLE.ends[0]] + bytes(20) + MIDDLE.data[MIDDLE.ends[0] + 20 :]},
     "several": {FIRST.name: FIRST.data[:70] + b"x" + FIRST.data[71:], LAST.name: LAST.data[:-3]},
+    "cut": {FIRST.name: FIRST.data[: FIRST.ends[0] + 20] + b"x" + FIRST.data[FIRST.ends[0] + 21 :]},
+}
+BACKED_UP = {**DAMAGED, "cut": {**DAMAGED["cut"], MIDDLE.name: MIDDLE.data, LAST.name: LAST.data}}
+"""What the repair replaces or removes."""
+
+REPAIRED = {
+    "one": WHOLE,
+    "several": WHOLE,
+    "cut": {FIRST.name: FIRST.data[: FIRST.ends[0]], ".lock": b""},
 }
 STAMP = "19700101T000000Z"
-CALLS = ("mkdir", "openat", "flock", "pwrite64", "fchmod", "fsync", "linkat", "rename", "rmdir", "close")
+CALLS = ("mkdir", "openat", "flock", "pwrite64", "fchmod", "fsync", "linkat", "rename", "unlink", "rmdir", "close")
 FAILING = ("mkdir", "openat", "flock", "pwrite64", "fsync", "linkat", "rename")
 ONE_IN = 8
 """The share of the faults of a walk that a run by day takes."""
@@ -84,25 +94,27 @@ def held(place: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (place / "out").iterdir() if path.is_file()}
 
 
-def require_old_or_new(place: Path, damaged: dict[str, bytes]) -> None:
-    """Assert that each log segment is the damaged one or the repaired one; of one log segment, that the log is."""
-    files = held(place)
-    assert files.keys() == WHOLE.keys()
+def require_old_or_new(place: Path, which: str) -> None:
+    """Assert that each log segment is the old one or the new one, and that those that go away go from the end."""
+    files, repaired = held(place), REPAIRED[which]
+    old = {**WHOLE, **DAMAGED[which]}
+    assert sorted(files) == sorted(old)[: len(files)], place
+    assert len(files) >= len(repaired)
     for name, data in files.items():
-        assert data in (WHOLE[name], damaged.get(name)), (place, name)
+        assert data in (old[name], repaired.get(name)), (place, name)
 
 
-def repair_again(place: Path, replica: Path, damaged: dict[str, bytes]) -> None:
+def repair_again(place: Path, replica: Path, which: str) -> None:
     """Run the repair again, as a person does after a kill. All that was ever replaced is kept."""
-    client = ObjectReplicaClient(FileStore(str(replica)))
-    assert repair(str(place / "out"), LitelogFormat(), [client], confirm=True).left == 0
-    assert held(place) == WHOLE
+    clients = [] if which == "cut" else [ObjectReplicaClient(FileStore(str(replica)))]
+    assert repair(str(place / "out"), LitelogFormat(), clients, cut=which == "cut", confirm=True).left == 0
+    assert held(place) == REPAIRED[which]
     kept = {path.read_bytes() for path in (place / "out" / BACKUPS).rglob("*") if path.is_file()}
-    assert kept == set(damaged.values())
+    assert kept == set(BACKED_UP[which].values())
 
 
 @pytest.mark.parametrize(
-    ("which", "call"), sampled_cases(product(["one", "several"], CALLS), 2, "calls of a repair that is killed")
+    ("which", "call"), sampled_cases(product(["one", "several", "cut"], CALLS), 2, "calls of a repair that is killed")
 )
 def test_a_repair_killed_at_any_call_leaves_the_old_file_or_the_new_one(
     tmp_path: Path, replica: Path, warm: Warm, call: str, which: str
@@ -110,18 +122,18 @@ def test_a_repair_killed_at_any_call_leaves_the_old_file_or_the_new_one(
     damaged = DAMAGED[which]
     template = place_with(tmp_path / "template", {**WHOLE, **damaged})
     killed = 0
-    walk = Walk(warm, SCRIPT, (str(replica),), template, tmp_path, touched(damaged))
+    walk = Walk(warm, SCRIPT, (str(replica), which), template, tmp_path, touched(BACKED_UP[which]))
     for place, done in walk.faults(call, "signal=KILL", one_in=ONE_IN):
         if done.returncode == 0:
-            assert (held(place), done.stdout) == (WHOLE, "0\n")
+            assert (held(place), done.stdout) == (REPAIRED[which], "0\n")
         else:
             killed += 1
             assert done.returncode == -signal.SIGKILL, done.stderr
-            require_old_or_new(place, damaged)
-            repair_again(place, replica, damaged)
+            require_old_or_new(place, which)
+            repair_again(place, replica, which)
         shutil.rmtree(place)
     report(f"repair_{which}_crash_{call}", crash_points=killed, failures=0)
-    assert killed > 0
+    assert killed > 0 or (call == "unlink" and which != "cut")
 
 
 @pytest.mark.parametrize(
@@ -133,15 +145,15 @@ def test_a_repair_that_fails_at_any_call_says_so_and_can_be_run_again(
     damaged = DAMAGED["several"]
     template = place_with(tmp_path / "template", {**WHOLE, **damaged})
     failed = 0
-    walk = Walk(warm, SCRIPT, (str(replica),), template, tmp_path, touched(damaged))
+    walk = Walk(warm, SCRIPT, (str(replica), "several"), template, tmp_path, touched(damaged))
     for place, done in walk.faults(call, f"error={error}", one_in=ONE_IN):
-        require_old_or_new(place, damaged)
+        require_old_or_new(place, "several")
         if done.returncode == 0 and done.stdout == "0\n":
             assert held(place) == WHOLE
         else:
             failed += 1
             assert done.stdout not in ("", "0\n") or done.stderr.splitlines()[-1].startswith("refused: "), done.stderr
-            repair_again(place, replica, damaged)
+            repair_again(place, replica, "several")
         shutil.rmtree(place)
     report(f"repair_{error}_{call}", faults=failed, failures=0)
     assert failed > 0
@@ -150,7 +162,7 @@ def test_a_repair_that_fails_at_any_call_says_so_and_can_be_run_again(
 def test_a_file_system_without_second_names_gets_copies_as_backups(tmp_path: Path, replica: Path, warm: Warm) -> None:
     damaged = DAMAGED["several"]
     place = place_with(tmp_path / "place", {**WHOLE, **damaged})
-    done = run_traced(warm, ("-e", "inject=linkat:error=EPERM"), SCRIPT, str(replica), str(place / "out"))
+    done = run_traced(warm, ("-e", "inject=linkat:error=EPERM"), SCRIPT, str(replica), "several", str(place / "out"))
     assert (done.returncode, done.stdout, held(place)) == (0, "0\n", WHOLE), done.stderr
     kept = {path.name: path.read_bytes() for path in (place / "out" / BACKUPS / STAMP).iterdir()}
     assert kept == damaged

@@ -34,6 +34,7 @@ class RepairOptions:
     urls: tuple[str, ...]
     no_replica: bool
     generation: str | None
+    cut: bool
     format_name: str | None
     pattern: str | None
     config_file: str | None
@@ -50,6 +51,7 @@ Examples:
   litelog repair /var/lib/events s3://bucket/events --confirm
   litelog repair --config /etc/litelog.yml /var/lib/events
   litelog repair /var/lib/events --no-replica --confirm
+  litelog repair /var/lib/events --cut-at-damage
   litelog repair --format kafka /var/lib/kafka/orders-0 file:///backup/orders-0
 \b
 Stop the program that writes the log first. A daemon that replicates it may run.
@@ -67,6 +69,12 @@ log is in use, 2 usage, 3 no such generation, 6 some damage stays.
     "--generation", type=GENERATION, help="Take bytes only from this generation.  [default: those that agree]"
 )
 @click.option(
+    "--cut-at-damage",
+    "cut",
+    is_flag=True,
+    help="Cut the log off at the first place that would stay damaged, and move all after it to .damaged.",
+)
+@click.option(
     "--format", "format_name", type=FORMAT, help="The log's format.  [default: as configured, or as its files show]"
 )
 @click.option("--pattern", metavar="PATTERN", help="Pattern for the names of log segments (formats lines and raw).")
@@ -79,7 +87,8 @@ def repair(**arguments: Any) -> int:
     """Show how the damaged files of a log can be repaired; with --confirm, repair them.
 
     Damaged bytes are taken from a replica of the log, if it agrees with all good bytes of the log segment: then the log
-    is what it was, byte for byte. A torn tail that no replica holds is cut off. Good commits are never removed.
+    is what it was, byte for byte. A torn tail that no replica holds is cut off. Good commits are only removed with
+    --cut-at-damage.
 
     Without REPLICA_URL, takes the replicas that the configuration names for the log in LOG_DIR.
     """
@@ -117,6 +126,7 @@ def _run(options: RepairOptions) -> RepairResult:
             log_format,
             clients,
             generation=options.generation,
+            cut=options.cut,
             confirm=options.confirm,
             progress=show,
         )
@@ -140,7 +150,7 @@ def _replicas(options: RepairOptions, log: LogConfig | None) -> Sequence[Configu
     return () if log is None else find_sources((log.path,), options.config_file).replicas
 
 
-_DONE = {"replace": "replaced", "create": "created", "cut": "cut off", "leave": "left"}
+_DONE = {"replace": "replaced", "create": "created", "cut": "cut off", "remove": "removed", "leave": "left"}
 """By a method, what was done."""
 
 
@@ -164,7 +174,7 @@ def _print(result: RepairResult) -> None:
         echo(f"{report.log}: nothing to repair")
     elif result.after is not None:
         echo(f"repaired {written}; " + _left(result.left, "left"))
-    elif plan.files:
+    elif plan.files or plan.removed:
         echo(f"with --confirm, writes {written}; " + _left(result.left, "would be left"))
     else:
         echo("nothing can be repaired; " + _left(result.left, "left"))

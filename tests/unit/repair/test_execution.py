@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from litelog.errors import LockedError, NothingToRestoreError, SourceError, SourceMissingError, StoreError
+from litelog.errors import ConfigError, LockedError, NothingToRestoreError, SourceError, SourceMissingError, StoreError
 from litelog.formats import Expectation
 from litelog.formats.influxdb import InfluxdbFormat
 from litelog.formats.litelog import LitelogFormat
@@ -352,3 +352,45 @@ def test_root_leaves_the_writers_lock_to_the_owner_of_the_folder(tmp_path: Path)
     run(tmp_path, replica())
     owners = {path.name: path.stat().st_uid for path in tmp_path.iterdir() if path.is_file()}
     assert owners == dict.fromkeys([*whole(), ".lock"], 65534)
+
+
+def test_a_log_is_cut_at_damage_only_if_a_person_asks_for_it(tmp_path: Path) -> None:
+    damaged = {**whole(), MIDDLE.name: flipped(MIDDLE.data, MIDDLE.ends[1] + 20), LAST.name: LAST.data[:-5]}
+    write(tmp_path, damaged)
+    planned = run(tmp_path, cut=True, confirm=False)
+    assert (planned.left, held(tmp_path)) == (0, damaged)
+    result = run(tmp_path, cut=True)
+    assert done(result) == [
+        ("cut", MIDDLE.name, MIDDLE.ends[1], len(MIDDLE.data)),
+        ("remove", LAST.name, 0, len(LAST.data) - 5),
+    ]
+    assert (held(tmp_path), result.left) == (
+        {FIRST.name: FIRST.data, MIDDLE.name: MIDDLE.data[: MIDDLE.ends[1]]},
+        0,
+    )
+    assert backups(tmp_path) == {name: damaged[name] for name in (MIDDLE.name, LAST.name)}
+    with LogWriter(str(tmp_path)) as writer:
+        assert writer.append([b"next"]).first == 8
+
+
+def test_what_a_replica_holds_is_replaced_before_a_cut(tmp_path: Path) -> None:
+    bad = flipped(FIRST.data, FIRST.ends[0] + 20)
+    write(tmp_path, {**whole(), FIRST.name: bad, LAST.name: flipped(LAST.data, LAST.ends[0] + 20)})
+    result = run(tmp_path, replica("wal", [FIRST, MIDDLE]), cut=True)
+    assert (held(tmp_path), result.left) == ({**whole([FIRST, MIDDLE]), LAST.name: LAST.data[: LAST.ends[0]]}, 0)
+
+
+def test_a_cut_before_a_missing_log_segment_removes_all_after_it(tmp_path: Path) -> None:
+    write(tmp_path, {FIRST.name: FIRST.data, LAST.name: LAST.data})
+    (tmp_path / LAST.name.replace(".log", ".index")).write_bytes(b"stale")
+    result = run(tmp_path, cut=True)
+    assert (held(tmp_path), result.left) == ({FIRST.name: FIRST.data}, 0)
+    assert backups(tmp_path) == {LAST.name: LAST.data}
+
+
+def test_a_cut_that_would_leave_nothing_and_one_of_another_format_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, {FIRST.name: flipped(FIRST.data, 20)})
+    with pytest.raises(SourceError, match="no good commit comes before the damage"):
+        run(tmp_path, cut=True)
+    with pytest.raises(ConfigError, match="only the log's own program can continue"):
+        repair(str(tmp_path), InfluxdbFormat(), cut=True)
