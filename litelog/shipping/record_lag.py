@@ -33,7 +33,7 @@ class _Reached(NamedTuple):
 class PendingRecords:
     """Counts the records after a replica's position. For one thread.
 
-    What was counted is not read again while the replica catches up.
+    While the replica catches up, it reads no counted byte again.
     """
 
     def __init__(self, folder: str, log_format: LogFormat, clock: Clock) -> None:
@@ -72,7 +72,7 @@ class PendingRecords:
         return None
 
     def _begin(self, place: SourcePosition) -> _Reached:
-        """Where counting continues: at the last place, if that is not before ``place``."""
+        """The place at which counting continues: the last one, unless ``place`` follows it."""
         here = _Reached(place.file or place.finished, place.offset, place.expectation)
         if not place.file and place.finished:
             here = here._replace(offset=place.finished_end or 0)

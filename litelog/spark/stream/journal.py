@@ -1,6 +1,6 @@
 """Runs a stream over a journal of Gazette in the driver: finds fragments as they appear, and sizes each batch.
 
-An offset is one of the journal: the number of its bytes before it. A batch ends where a fragment ends.
+An offset is a number of bytes from the start of the journal. A batch ends where a fragment ends.
 """
 
 from __future__ import annotations
