@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 CACHE_BYTES = 32 << 20
 """How many bytes of WAL segments are held for followers, which all read the newest ones."""
 
-CACHED_BYTES = 4 << 20
-"""The largest WAL segment that is held."""
+CACHED_BYTES = CACHE_BYTES // 2
+"""The largest WAL segment that is held. Nearly all are smaller: many slow readers share them."""
 
 
 class ReplicaObjects:

@@ -102,6 +102,8 @@ class WalFeed:
         self._following: int | None = None
         """The sequence after the last piece."""
         self._past: PastRuns | None = None
+        self._ahead: asyncio.Future[None] | None = None
+        """Done once the next WAL segment of the replica was read."""
         self._ended = False
         """Whether the stream has ended. A thread may still read for it."""
 
@@ -166,7 +168,12 @@ class WalFeed:
         self._require_known(view)
         first = self._served.durable_end() if oldest is None else oldest.position
         if first is not None and self._place < first:
-            return await asyncio.to_thread(self._read_past, first, "" if oldest is None else oldest.run.start.file)
+            if self._ahead is not None:
+                await self._ahead
+            piece = await asyncio.to_thread(self._read_past, first, "" if oldest is None else oldest.run.start.file)
+            is_next = self._past is None and self._place < first
+            self._ahead = asyncio.ensure_future(asyncio.to_thread(self._read_ahead, self._place)) if is_next else None
+            return piece
         if live is None:
             await self._require_reached()
             return None
@@ -201,6 +208,11 @@ class WalFeed:
         self._place = Position(claim.generation, after.index, after.offset)
         self._following = after.sequence
         return self._encode(claim, run)
+
+    def _read_ahead(self, place: Position) -> None:
+        """Let the next WAL segment be held already when the reader has got the one before it."""
+        with suppress(LitelogError, OSError):
+            self._served.objects.open(wal_key(place), None).close()
 
     def _open_past(self, first: Position, file: str) -> PastRuns:
         served, place = self._served, self._place

@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from contextlib import contextmanager
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,8 @@ pytest.importorskip("uvicorn")
 from litelog.codec.lz4_frames import decompress_frame, walk_frames
 from litelog.errors import CorruptObjectError
 from litelog.live import live_buffer, wal_feed
+from litelog.live.replica_objects import ReplicaObjects
+from litelog.log.writer import LogWriter
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
 from litelog.objects.wal_segment import WalSegment
@@ -254,3 +257,27 @@ def test_a_wal_segment_that_is_damaged_in_the_replica_is_announced_as_it_was(
         path.write_bytes(body)
         with pytest.raises(CorruptObjectError, match="digest"):
             segments(watched.ask(path_of(place)).body)
+
+
+def test_many_readers_of_the_past_share_large_wal_segments_which_are_read_ahead(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_buffer, "HELD_BYTES", 1)
+    read, keys = ReplicaObjects._read, list[str]()
+    monkeypatch.setattr(ReplicaObjects, "_read", lambda self, key: keys.append(key) or read(self, key))
+    with serving(tmp_path, log) as watched:
+        place = acknowledged(watched)
+        with LogWriter(log.folder) as writer:
+            for size in (5 << 20, 1, 1):
+                before = acknowledged(watched)
+                writer.append(Random(size).randbytes(size))
+                wait_until(lambda before=before: acknowledged(watched) != before)  # type: ignore[misc]
+        for _ in range(3):
+            found = files_of(ask(watched, place))[log.name]
+            assert found == (tmp_path / "log" / log.name).read_bytes()[place.offset :]
+        assert wal_key(place) in keys
+        assert len(keys) == len(set(keys)), "each was read once"
+        served = watched.service._logs.get("log")  # type: ignore[union-attr]
+        bodies = [served.objects.open(wal_key(place), None).read() for _ in range(2)]
+        assert bodies[0] is bodies[1]
+        assert len(bodies[0]) > 5 << 20
