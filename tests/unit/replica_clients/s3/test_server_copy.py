@@ -13,11 +13,13 @@ pytest.importorskip("moto.server")
 import litelog
 from litelog.copying.execution import copy
 from litelog.errors import CorruptionError, ExistsError, NotFoundError, StoreError
+from replica_clients.file import open_store as open_folder
 from replica_clients.memory import MemoryStore
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3.errors import S3Error
 from replica_clients.s3.server_copy import copy_parts, is_one_service
 from replica_clients.s3.settings import read_settings
+from tests.builders.stores import KilledError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,15 +112,16 @@ def test_a_service_without_such_copies_is_not_asked_again(
 
 
 def test_a_copied_replica_is_the_same_and_its_large_objects_are_not_sent(
-    stores: tuple[S3Store, S3Store], server: S3Server, tmp_path: Path
+    stores: tuple[S3Store, S3Store], tmp_path: Path
 ) -> None:
     source, target = stores
     with litelog.LogWriter(tmp_path / "log", fsync="never", segment_bytes=2 << 20) as writer:
         for number in range(4):
             writer.append(random.Random(number).randbytes(1 << 20))
-    replica = litelog.ReplicaConfig(url=f"s3://{source.settings.bucket}/a", options=server.options())
+    replica = str(tmp_path / "replica")
     with litelog.replicate(tmp_path / "log", replica, state_dir=tmp_path / "state", sync_interval=0.05) as running:
         assert running.wait_synced()
+    copy(open_folder(replica, {}), source)
     sizes = sent_bodies(target)
     done = copy(source, target)
     held = [{info.key: store.open(info.key).read() for info in store.list("")} for store in (source, target)]
@@ -126,6 +129,39 @@ def test_a_copied_replica_is_the_same_and_its_large_objects_are_not_sent(
     sent = sum(size for size in sizes if size > 0)
     assert done.bytes - sent > 1 << 20, "at least the sealed segments were copied by the service"
     assert copy(source, target).objects == 0
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(1, 4))
+def test_a_copy_that_is_killed_at_any_request_is_continued(
+    stores: tuple[S3Store, S3Store], server: S3Server, monkeypatch: pytest.MonkeyPatch, at: int, after: bool
+) -> None:
+    """The requests: the upload begins, the part is copied, the upload is completed. Afterwards nothing is sent."""
+    source, target = stores
+    source.put(KEY, [BODY])
+    dying = open_store(f"s3://{target.settings.bucket}/a", server.options())
+    request, sent = dying._connection.request, list[str]()
+
+    def die(operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
+        sent.append(method)
+        if len(sent) > at or (len(sent) == at and not after):
+            raise KilledError
+        answer = request(operation, key, method, **parameters)
+        if len(sent) == at:
+            raise KilledError
+        return answer
+
+    monkeypatch.setattr(dying._connection, "request", die)
+    with pytest.raises(KilledError):
+        dying.copy_from(source, KEY, [BODY])
+    if at == 3 and after:
+        with pytest.raises(ExistsError):
+            target.copy_from(source, KEY, [BODY])
+    else:
+        assert list(target.list("")) == []
+        assert target.copy_from(source, KEY, [BODY])
+    assert target.open(KEY).read() == BODY
+    dying.close()
 
 
 def test_a_key_that_is_taken_is_refused_and_unchanged(stores: tuple[S3Store, S3Store]) -> None:
