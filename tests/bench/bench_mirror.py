@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 120.0
 LITELOG = Path(sys.executable).parent / "litelog"
 MIRROR, COPY = "litelog mirror --once", "a bare copy over a socket, synced"
+IDLE = "litelog mirror --once that lacks nothing"
 
 
 class Source:
@@ -93,6 +94,13 @@ def catch_up(source: Source, behind: Path, out: Path) -> float:
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(behind, out)
     sync_tree(out)
+    start = time.perf_counter()
+    run([LITELOG, "mirror", "--once", "--json", source.url, out])
+    return time.perf_counter() - start - 1.0
+
+
+def start_only(source: Source, out: Path) -> float:
+    """Let a mirror that lacks nothing find that out: this is the start of the command, and its first requests."""
     start = time.perf_counter()
     run([LITELOG, "mirror", "--once", "--json", source.url, out])
     return time.perf_counter() - start - 1.0
@@ -245,13 +253,17 @@ def main(folder: str | None, size: int, rounds: int, patience: float, as_json: b
             os.sync()
             calls = {
                 MIRROR: lambda: catch_up(source, work / "behind", work / "mirror"),
+                IDLE: lambda: start_only(source, work / "mirror"),
                 COPY: lambda: copy_bare(work / "log", work / "bare"),
             }
             times = interleave(calls, rounds, patience)
             copied = log_bytes(work / "log")
-            for name, taken in times.items():
-                report.figures[name] = rate(copied, taken)
+            for name in (MIRROR, COPY):
+                report.figures[name] = rate(copied, times[name])
+            report.figures[IDLE] = f"{statistics.median(times[IDLE]):.2f} s"
             report.findings.append(Finding(MIRROR, COPY, ratios(times[COPY], times[MIRROR]), 0.7))
+            without = [max(0.01, whole - idle) for whole, idle in zip(times[MIRROR], times[IDLE], strict=True)]
+            report.findings.append(Finding("the same without its start", COPY, ratios(times[COPY], without), 0.7))
             shutil.rmtree(work / "bare")
             measure_lag(report, source, writer, work, rounds)
             measure_shipping(report, source, writer, work, rounds)
