@@ -65,6 +65,20 @@ def test_records_are_those_of_numpy(entries: list[tuple], flips: int, seed: int,
         assert walks.find_records(memoryview(data), begins, ends, counts) is not None
 
 
+@pytest.mark.slow
+def test_each_flipped_bit_of_records_means_what_it_means_to_numpy() -> None:
+    headers = [("h", b"v"), ("", None)]
+    entries = [(1, -5, None, b"v" * 70, []), (70, 9_000, b"key", None, headers), (71, 1 << 40, b"", b"", [])]
+    whole = b"".join(map(write_record, entries))
+    places = numbers(0), numbers(len(whole)), numbers(len(entries))
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        found = as_lists(bytes(data), *places)
+        with without_library():
+            assert found == as_lists(bytes(data), *places), bit
+
+
 @given(st.binary(min_size=7, max_size=80), st.integers(1, 11))
 @settings(max_examples=examples(600))
 def test_any_bytes_are_the_records_that_they_are_to_numpy(data: bytes, count: int) -> None:
