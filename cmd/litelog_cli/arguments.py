@@ -255,8 +255,10 @@ _EPOCH_UNITS = {9: 1_000_000, 10: 1_000_000, 12: 1000, 13: 1000, 15: 1, 16: 1}
 """By a number's count of digits, the microseconds in its unit: seconds, milliseconds or microseconds since 1970."""
 
 
-def parse_time(text: str, now: datetime) -> int:
-    """Microseconds since 1970 of an ISO time, a time before ``now`` (1h), ``now``, or seconds since 1970."""
+def parse_time(text: str, now: datetime, option: str = "--timestamp") -> int:
+    """Microseconds since 1970 of an ISO time, a time before ``now`` (1h), ``now``, or seconds since 1970.
+
+    ``option``: where the text comes from, for the error."""
     word = text.strip().lower()
     if word == "now":
         return to_microseconds(now)
@@ -267,7 +269,7 @@ def parse_time(text: str, now: datetime) -> int:
         if start.kind is StartKind.TIME:
             return start.value
     said = f"{text!r} is not a time: write 2026-11-21T10:00:00Z, 1h (before now), now, or seconds since 1970"
-    raise click.BadParameter(said, param_hint="--timestamp")
+    raise click.BadParameter(said, param_hint=option)
 
 
 def parse_start(text: str, now: datetime) -> StartPoint:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -57,7 +57,7 @@ def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
     for place in places:
         log = None if config is None or is_replica(place) else config.find_log(place)
         if log is not None:
-            replicas += [_configured(replica) for replica in log.replicas]
+            replicas += [configured(replica) for replica in log.replicas]
             pattern = pattern or log.pattern
             logs.append(log.path)
         elif (known := _replica_at(config, place)) is not None:
@@ -65,7 +65,7 @@ def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
         elif config_file is not None and not is_replica(place):
             raise click.UsageError(f"{place}: neither a replica nor a log of {config_file} ({_known(config)})")
         else:
-            replicas.append(ConfiguredReplica(place))
+            replicas.append(_at_time(ConfiguredReplica(place)))
     return Sources(tuple(replicas), pattern, logs[0] if len(logs) == len(places) == 1 else None)
 
 
@@ -106,16 +106,32 @@ def _only_log(config: Config | None) -> Sources:
     if len(config.logs) > 1 or config.folders:
         raise click.UsageError(f"which log? give its folder ({_known(config)})")
     (log,) = config.own_logs
-    return Sources(tuple(_configured(replica) for replica in log.replicas), log.pattern, log.path)
+    return Sources(tuple(configured(replica) for replica in log.replicas), log.pattern, log.path)
 
 
-def _configured(replica: ReplicaConfig) -> ConfiguredReplica:
-    return ConfiguredReplica(replica.url, replica.options, replica.fencing)
+def configured(replica: ReplicaConfig) -> ConfiguredReplica:
+    """A replica of the configuration, as it was at the time of ``--as-of``. Raises UsageError."""
+    return _at_time(ConfiguredReplica(replica.url, replica.options, replica.fencing))
+
+
+AS_OF = "litelog_cli.as_of"
+"""Where click's context keeps the time that ``as_of_option`` states, in ISO 8601."""
+
+
+def _at_time(replica: ConfiguredReplica) -> ConfiguredReplica:
+    """The replica as it was at the time of ``--as-of``, if the verb has that. Raises UsageError."""
+    context = click.get_current_context(silent=True)
+    time = None if context is None else context.meta.get(AS_OF)
+    if time is None:
+        return replica
+    if not replica.url.lower().startswith("s3://"):
+        raise click.UsageError(f"--as-of reads earlier versions of objects in S3, and {replica.url} is elsewhere")
+    return replace(replica, options={**replica.options, "as-of": time})
 
 
 def _replica_at(config: Config | None, place: str) -> ConfiguredReplica | None:
     replica = config.find_replica(place) if config is not None else None
-    return None if replica is None else _configured(replica)
+    return None if replica is None else configured(replica)
 
 
 def _known(config: Config | None) -> str:

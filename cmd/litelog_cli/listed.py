@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from litelog.encryption.identities import VARIABLE as IDENTITY_VARIABLE
 from litelog.errors import NothingToRestoreError
-from litelog_cli.arguments import opened_replica
-from litelog_cli.configured import find_sources
+from litelog.units import format_iso
+from litelog_cli.arguments import opened_replica, parse_time
+from litelog_cli.configured import AS_OF, find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import print_json, with_times
 
@@ -53,6 +55,20 @@ identity_option = click.option(
     expose_value=False,
     callback=_use_identity,
     help=f"File with an identity, for an encrypted replica.  [default: ${IDENTITY_VARIABLE}]",
+)
+
+
+def _keep_time(ctx: click.Context, _param: click.Parameter, text: str | None) -> None:
+    if text is not None:
+        ctx.meta[AS_OF] = format_iso(parse_time(text, datetime.now(UTC), "--as-of"))
+
+
+as_of_option = click.option(
+    "--as-of",
+    metavar="TIME",
+    expose_value=False,
+    callback=_keep_time,
+    help="Read the bucket as it was then, from the versions of its objects: 2026-11-21T10:00:00Z, or 1h (before now).",
 )
 
 

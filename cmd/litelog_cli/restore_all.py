@@ -12,6 +12,7 @@ import click
 from litelog.errors import ExitCode
 from litelog.units import format_count, format_duration, format_size
 from litelog_cli.config_file import config_path, read_config
+from litelog_cli.configured import configured
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, error_json, kind_of, print_json, with_times
 from litelog_cli.progress import watching_status
@@ -36,7 +37,7 @@ def find_restores(config_file: str | None, into: str | None) -> list[LogRestore]
     return [
         LogRestore(
             log.path,
-            tuple((replica.url, replica.options) for replica in log.replicas),
+            tuple((replica.url, replica.options) for replica in map(configured, log.replicas)),
             log.path if into is None else os.path.join(into, os.path.abspath(log.path).lstrip("/")),
             log.pattern,
         )

@@ -37,8 +37,9 @@ def is_one_service(source: S3Settings, target: S3Settings) -> bool:
     of what it copies: it does not for objects that it encrypts with other keys than its own."""
     if source.sse_customer_key or target.sse_customer_key or target.sse not in (None, "AES256") or source.anonymous:
         return False
-    own = {"bucket": "", "prefix": "", "storage_class": None, "sse": None, "checksum": "crc32c"}
-    return replace(source, **own) == replace(target, **own)  # type: ignore[arg-type]
+    own: dict[str, Any] = {"bucket": "", "prefix": "", "storage_class": None, "sse": None, "checksum": "crc32c"}
+    own |= {"object_lock": None, "retain": None, "legal_hold": False}
+    return replace(source, **own) == replace(target, **own)
 
 
 def copy_parts(

@@ -8,6 +8,7 @@ import difflib
 import os
 import re
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -25,6 +26,8 @@ MAX_CONNECTIONS = 256
 MAX_TIMEOUT_SECONDS = 3600.0
 
 CHECKSUMS = ("crc32c", "sha256", "md5")
+LOCKS = ("governance", "compliance")
+MAX_RETAIN_SECONDS = 100 * 365 * 86400.0
 SSE_KINDS = ("AES256", "aws:kms", "aws:kms:dsse")
 ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Storage classes that answer a GET with an error, so a claim stored there could not be read back."""
@@ -36,6 +39,7 @@ MAX_KEY_FILE_BYTES = 1024
 _SECRETS = ("access-key-id", "secret-access-key", "session-token")
 _OPTIONS = (
     *("anonymous", "profile", "region", "endpoint", "path-style", "storage-class", "checksum", "ca-bundle", "headers"),
+    *("object-lock", "retain", "legal-hold", "as-of"),
     *("sse", "sse-kms-key-id", "sse-customer-key-file", "connect-timeout", "read-timeout", "connections", *_SECRETS),
 )
 _LOOKS_SECRET = re.compile(
@@ -68,6 +72,13 @@ class S3Settings:
     storage_class: str | None = None
     checksum: str = "crc32c"
     """The digest sent in addition to the signature's SHA-256, which some stores do not check."""
+    object_lock: str | None = None
+    """``governance`` or ``compliance``: the bucket refuses to delete an object for ``retain`` seconds after its put."""
+    retain: float | None = None
+    as_of: datetime | None = None
+    """Read the bucket as it was then, from the versions of its objects. Nothing is written."""
+    legal_hold: bool = False
+    """The bucket refuses to delete an object until a person ends that."""
     ca_bundle: str | None = None
     sse: str | None = None
     sse_kms_key_id: str | None = None
@@ -126,6 +137,10 @@ def read_settings(url: str, options: Mapping[str, object]) -> S3Settings:
         path_style=_switch("path-style", texts.get("path-style")),
         storage_class=_storage_class(texts.get("storage-class")),
         checksum=_choice("checksum", texts.get("checksum", "crc32c").lower(), CHECKSUMS),
+        object_lock=_choice("object-lock", texts["object-lock"].lower(), LOCKS) if "object-lock" in texts else None,
+        retain=_age("retain", texts["retain"]) if "retain" in texts else None,
+        as_of=_time("as-of", texts["as-of"]) if "as-of" in texts else None,
+        legal_hold=bool(_switch("legal-hold", texts.get("legal-hold"))),
         ca_bundle=_file("ca-bundle", texts.get("ca-bundle")),
         sse=_choice("sse", texts["sse"], SSE_KINDS) if "sse" in texts else None,
         sse_kms_key_id=texts.get("sse-kms-key-id"),
@@ -167,6 +182,8 @@ def _known(name: str) -> str:
 def _require_consistent(settings: S3Settings) -> None:
     if settings.sse_kms_key_id and not (settings.sse or "").startswith("aws:kms"):
         raise ConfigError("sse-kms-key-id needs sse: aws:kms")
+    if (settings.object_lock is None) != (settings.retain is None):
+        raise ConfigError("object-lock and retain go together: write object-lock: governance and retain: 30d")
     if settings.sse_customer_key and settings.sse:
         raise ConfigError("sse and sse-customer-key-file exclude each other")
     if (settings.access_key_id is None) != (settings.secret_access_key is None):
@@ -214,6 +231,24 @@ def _timeout(name: str, value: str) -> float:
         raise ConfigError(f"{name} must be a duration such as 10s or 1m30s") from None
     if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
         raise ConfigError(f"{name} must be above 0s and at most 1h")
+    return seconds
+
+
+def _time(name: str, value: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        raise ConfigError(f"{name} must be a time such as 2026-11-21T10:00:00Z") from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def _age(name: str, value: str) -> float:
+    try:
+        seconds = parse_duration(value)
+    except ValueError:
+        raise ConfigError(f"{name} must be a duration such as 30d or 12h") from None
+    if not 0 < seconds <= MAX_RETAIN_SECONDS or value.strip().isdecimal():
+        raise ConfigError(f"{name} must be a duration with a unit, such as 30d or 12h, and at most 36500d")
     return seconds
 
 

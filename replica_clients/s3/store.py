@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from litelog.errors import StoreError
+from litelog.errors import NotFoundError, StoreError
 from litelog.stores.object_store import (
     ByteRange,
     ByteStream,
@@ -31,6 +31,7 @@ from replica_clients.s3.errors import NO_BATCHES, NotS3Error, S3Error
 from replica_clients.s3.server_copy import copy_parts, is_one_service
 from replica_clients.s3.settings import S3Settings, read_settings
 from replica_clients.s3.upload import PART_BYTES, SINGLE_BYTES, S3Upload
+from replica_clients.s3.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -75,17 +76,25 @@ class S3Store:
         self._connection = S3Connection(settings)
         self._upload = S3Upload(self._connection, single_bytes, part_bytes)
         self._batches = self._copies = True
+        as_of = settings.as_of
+        self._versions = None if as_of is None else Versions(self._connection, settings.prefix, as_of)
         key = settings.sse_customer_key
         self._reading = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": key} if key else {}
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
+        self._require_now("put", key)
         with _conditional("put", key, "no create-only put (If-None-Match)" if create_only else ""):
             self._upload.put(key, body, create_only)
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         require_key(key)
         asked = {} if byte_range is None else {"Range": _range_header(byte_range)}
+        if self._versions is not None:
+            version = self._versions.find(key)
+            if version is None:
+                raise NotFoundError(key)
+            asked["VersionId"] = version
         try:
             answer = self._request("open", key, "get_object", **asked, **self._reading)
         except S3Error as error:
@@ -127,6 +136,7 @@ class S3Store:
         return self._pages(prefix, "", keys)
 
     def delete(self, keys: Iterable[str]) -> None:
+        self._require_now("delete", self._prefix)
         left = iter(keys)
         while some := list(islice(left, MAX_BATCH_KEYS)):
             for key in some:
@@ -137,7 +147,7 @@ class S3Store:
 
     def sign(self, key: str, seconds: int) -> str | None:
         require_key(key)
-        return None if self._reading else self._connection.sign(self._prefix + key, seconds)
+        return None if self._reading or self._versions else self._connection.sign(self._prefix + key, seconds)
 
     def close(self) -> None:
         self._upload.close()
@@ -146,7 +156,15 @@ class S3Store:
     def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
         return self._connection.request(operation, key, method, Key=self._prefix + key, **parameters)
 
+    def _require_now(self, operation: str, key: str) -> None:
+        if self._versions is not None:
+            raise NotSupportedError(operation, key, "as-of reads earlier versions, and writes nothing")
+
     def _walk(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        if self._versions is not None:
+            found = self._versions.list(prefix, start_after)
+            yield from (ObjectInfo(key, size) for key, size in found if key and not key.endswith("/"))
+            return
         for page in self._pages(prefix, start_after, MAX_BATCH_KEYS):
             yield from page
 

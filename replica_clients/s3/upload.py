@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
@@ -147,7 +148,9 @@ class S3Upload:
         self._part_bytes = part_bytes
         self._budget = budget
         self._encryption = _encryption(connection.settings)
-        self._placement = placement(connection.settings)
+        algorithm = _ALGORITHMS.get(connection.settings.checksum)
+        self._declared = {"ChecksumAlgorithm": algorithm} if algorithm else {}
+        """Names the digest in a header of its own: buckets with a default retention ask for it."""
         self._in_progress: set[threading.Event] = set()
 
     def put(self, key: str, body: Iterable[Buffer], create_only: bool) -> None:
@@ -182,14 +185,12 @@ class S3Upload:
 
     def _put_single(self, key: str, content: bytes, condition: dict[str, str]) -> None:
         checked = digest(content, self._settings.checksum)
-        self._request(
-            "put", key, "put_object", Body=content, **checked, **condition, **self._placement, **self._encryption
-        )
+        asked = {**checked, **self._declared, **condition, **placement(self._settings), **self._encryption}
+        self._request("put", key, "put_object", Body=content, **asked)
 
     def _put_parts(self, key: str, parts: Parts, condition: dict[str, str], first: UploadPart | None = None) -> None:
-        algorithm = _ALGORITHMS.get(self._settings.checksum)
-        declared = {"ChecksumAlgorithm": algorithm} if algorithm else {}
-        begun = self._request("put", key, "create_multipart_upload", **declared, **self._placement, **self._encryption)
+        asked = {**self._declared, **placement(self._settings), **self._encryption}
+        begun = self._request("put", key, "create_multipart_upload", **asked)
         with self._connection.failures.reading("put", key):
             upload = PartsUpload(self._connection, key, str(begun["UploadId"]))
         try:
@@ -324,9 +325,17 @@ def _join(body: Sequence[Buffer]) -> bytes:
     return b"".join(body)
 
 
-def placement(settings: S3Settings) -> dict[str, str]:
-    """Parameters for where the service keeps a new object."""
-    return {"StorageClass": settings.storage_class} if settings.storage_class else {}
+def placement(settings: S3Settings) -> dict[str, object]:
+    """Parameters for where the service keeps a new object, and for how long it refuses to delete it."""
+    asked: dict[str, object] = {}
+    if settings.storage_class:
+        asked["StorageClass"] = settings.storage_class
+    if settings.object_lock and settings.retain:
+        asked["ObjectLockMode"] = settings.object_lock.upper()
+        asked["ObjectLockRetainUntilDate"] = datetime.now(UTC) + timedelta(seconds=settings.retain)
+    if settings.legal_hold:
+        asked["ObjectLockLegalHoldStatus"] = "ON"
+    return asked
 
 
 def _encryption(settings: S3Settings) -> dict[str, object]:

@@ -27,7 +27,7 @@ from litelog_cli.inputs import (
     require_log,
 )
 from litelog_cli.journals import GAZETTE, journal_batches
-from litelog_cli.listed import place_config_option
+from litelog_cli.listed import as_of_option, place_config_option
 from litelog_cli.logging_setup import say
 from litelog_cli.output import json_line, naming_output
 
@@ -115,6 +115,7 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
     "states the sequence of a record that is processed, with all before it.  [default: auto]",
 )
 @place_config_option
+@as_of_option
 @click.option(
     "--state-dir",
     metavar="FOLDER",

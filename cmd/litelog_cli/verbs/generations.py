@@ -9,7 +9,7 @@ import click
 
 from litelog.units import format_duration, format_size
 from litelog_cli.arguments import PLACE
-from litelog_cli.listed import config_option, each_replica, print_facts, print_heading, wide_option
+from litelog_cli.listed import as_of_option, config_option, each_replica, print_facts, print_heading, wide_option
 from litelog_cli.output import (
     echo,
     echo_lines,
@@ -61,6 +61,7 @@ Examples:
 )
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @config_option
+@as_of_option
 @wide_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each generation.")
 def generations(place: str, config_file: str | None, wide: bool, as_json: bool) -> None:

@@ -22,7 +22,7 @@ from litelog_cli.arguments import (
     make_target,
 )
 from litelog_cli.configured import find_sources
-from litelog_cli.listed import config_option
+from litelog_cli.listed import as_of_option, config_option
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, echo_lines, print_json, with_times
 from litelog_cli.progress import quiet_option, showing_progress, watching_status
@@ -99,6 +99,7 @@ time ends each log by itself: logs have no common point in time.
 )
 @click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1, type=PLACE)
 @config_option
+@as_of_option
 @click.option("--all", "everything", is_flag=True, help="Restore all logs of the configuration.")
 @click.option("--into", metavar="FOLDER", type=OUTPUT, help="With --all: restore to the same paths below this folder.")
 @click.option(

@@ -11,7 +11,7 @@ from litelog.units import format_size
 from litelog_cli.arguments import FORMAT, GENERATION, PLACE, is_replica, opened_replica
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.inputs import choose_format
-from litelog_cli.listed import choose_claim, place_config_option, wide_option
+from litelog_cli.listed import as_of_option, choose_claim, place_config_option, wide_option
 from litelog_cli.output import format_moment, format_number, format_range, print_json, print_table, with_times
 from litelog_cli.segment_listing import local_segments, replica_segments
 
@@ -62,6 +62,7 @@ Examples:
 )
 @click.option("--pattern", metavar="PATTERN", help="Pattern for the names of log segments (formats lines and raw).")
 @place_config_option
+@as_of_option
 @wide_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each log segment.")
 def segments(

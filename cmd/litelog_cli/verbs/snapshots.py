@@ -9,7 +9,15 @@ import click
 
 from litelog.units import format_size
 from litelog_cli.arguments import GENERATION, PLACE
-from litelog_cli.listed import choose_claim, config_option, each_replica, print_facts, print_heading, wide_option
+from litelog_cli.listed import (
+    as_of_option,
+    choose_claim,
+    config_option,
+    each_replica,
+    print_facts,
+    print_heading,
+    wide_option,
+)
 from litelog_cli.listing import ratio
 from litelog_cli.output import echo, format_moment, format_number, format_range, print_table
 
@@ -78,6 +86,7 @@ Examples:
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option("--generation", "name", type=GENERATION, help="Generation to list.  [default: the latest]")
 @config_option
+@as_of_option
 @wide_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each snapshot.")
 def snapshots(place: str, name: str | None, config_file: str | None, wide: bool, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from litelog_cli.checkpoints import CheckpointOptions, checkpoint_options, follo
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
 from litelog_cli.journals import GAZETTE, verify_fragments
-from litelog_cli.listed import replica_config_option
+from litelog_cli.listed import as_of_option, replica_config_option
 from litelog_cli.local_logs import check_local, find_local_check, local_exit_code, local_verdict, print_local
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, error_json, format_number, format_place, kind_of, print_json, print_table
@@ -138,6 +138,7 @@ reader needs) is reported, and counts as an anomaly only with --strict.
     help="Objects to read in parallel.",
 )
 @replica_config_option
+@as_of_option
 @click.option("--strict", is_flag=True, help="Treat leftovers that no reader needs as anomalies, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @quiet_option

@@ -9,7 +9,7 @@ import click
 from litelog.formats import shown_lowest
 from litelog.units import format_size
 from litelog_cli.arguments import GENERATION, PLACE
-from litelog_cli.listed import choose_generation, config_option, each_replica, print_heading
+from litelog_cli.listed import as_of_option, choose_generation, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
 from litelog_cli.output import echo, format_moment, format_number, format_range, json_time, print_json, print_table
 
@@ -37,6 +37,7 @@ Examples:
 @click.option("--generation", "name", type=GENERATION, help="Generation to list.  [default: the latest]")
 @click.option("--headers", is_flag=True, help="Also read each header, with one small request each.")
 @config_option
+@as_of_option
 @click.option("--wide", is_flag=True, help="Show all columns, as --headers does with fewer.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each WAL segment.")
 def wal(place: str, name: str | None, headers: bool, config_file: str | None, wide: bool, as_json: bool) -> None:

@@ -1,0 +1,107 @@
+"""Objects that nobody may delete for a while, in a bucket with Object Lock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("boto3")
+pytest.importorskip("moto")
+
+from litelog.errors import ConfigError, StoreError
+from replica_clients.s3 import open_store
+from replica_clients.s3.settings import read_settings
+from replica_clients.s3.store import S3Store
+from tests.builders.servers import Answer, ScriptedServer, error_answer, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.builders.servers import Request, S3Server
+
+LARGE = 11 << 20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(server: S3Server, request: pytest.FixtureRequest) -> str:
+    name = f"locked-{abs(hash(request.node.name)) % 10**9}"
+    place = {"LocationConstraint": server.admin.meta.region_name}
+    server.admin.create_bucket(Bucket=name, ObjectLockEnabledForBucket=True, CreateBucketConfiguration=place)
+    return name
+
+
+def lock(server: S3Server, bucket: str, key: str) -> dict[str, Any]:
+    found: dict[str, Any] = server.admin.head_object(Bucket=bucket, Key=key)
+    return found
+
+
+def test_default_options_replicate_into_a_bucket_with_a_default_retention(server: S3Server, bucket: str) -> None:
+    rule = {"DefaultRetention": {"Mode": "GOVERNANCE", "Days": 1}}
+    server.admin.put_object_lock_configuration(
+        Bucket=bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": rule}
+    )
+    store = open_store(f"s3://{bucket}/log", server.options())
+    store.put("small", [b"x"])
+    assert store.open("small").read() == b"x"
+
+
+@pytest.mark.parametrize("mode", ["governance", "compliance"])
+def test_each_object_is_locked_for_the_given_time(server: S3Server, bucket: str, mode: str) -> None:
+    options = server.options(**{"object-lock": mode, "retain": "30d"})
+    store = S3Store(read_settings(f"s3://{bucket}/log", options), single_bytes=1 << 20, part_bytes=5 << 20)
+    store.put("small", [b"x"])
+    store.put("large", [bytes(LARGE)])
+    assert store.open("large").read() == bytes(LARGE)
+    found = lock(server, bucket, "log/small")  # moto forgets the lock of an object that comes in parts
+    assert found["ObjectLockMode"] == mode.upper()
+    left = found["ObjectLockRetainUntilDate"].astimezone(UTC) - datetime.now(UTC)
+    assert timedelta(days=29, hours=23) < left <= timedelta(days=30)
+
+
+def test_uploads_in_parts_state_the_lock_when_they_begin() -> None:
+    def answer(request: Request) -> Answer:
+        return error_answer(400, "InvalidRequest") if "uploads" in request.path else Answer()
+
+    with ScriptedServer(answer) as server:
+        options = {"endpoint": server.endpoint, "region": "eu-west-1", "access-key-id": "a", "secret-access-key": "b"}
+        locked = {"object-lock": "compliance", "retain": "1d", "legal-hold": "true"}
+        store = S3Store(read_settings("s3://bucket/log", {**options, **locked}), single_bytes=1)
+        with pytest.raises(StoreError):
+            store.put("large", [bytes(2)])
+        store.close()
+    (request,) = server.requests
+    assert "uploads" in request.path
+    assert request.headers["x-amz-object-lock-mode"] == "COMPLIANCE"
+    assert request.headers["x-amz-object-lock-legal-hold"] == "ON"
+    assert "x-amz-object-lock-retain-until-date" in request.headers
+
+
+def test_a_legal_hold_is_set(server: S3Server, bucket: str) -> None:
+    store = open_store(f"s3://{bucket}/log", server.options(**{"legal-hold": "true"}))
+    store.put("small", [b"x"])
+    assert lock(server, bucket, "log/small")["ObjectLockLegalHoldStatus"] == "ON"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"object-lock": "governance"}, "object-lock and retain go together"),
+        ({"retain": "30d"}, "object-lock and retain go together"),
+        ({"object-lock": "forever", "retain": "30d"}, "object-lock must be one of governance, compliance"),
+        ({"object-lock": "governance", "retain": "30"}, "retain must be a duration with a unit"),
+        ({"object-lock": "governance", "retain": "long"}, "retain must be a duration such as 30d"),
+        ({"object-lock": "governance", "retain": "0d"}, "retain must be a duration with a unit"),
+        ({"legal-hold": "perhaps"}, "legal-hold must be true or false"),
+    ],
+)
+def test_settings_that_lock_nothing_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_settings("s3://bucket/log", options)
