@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from logs import make_log
@@ -31,49 +30,27 @@ from measuring import (
     children_seconds,
     empty,
     interleave,
-    missing,
     peak_memory,
     rate,
     ratios,
     run,
     sync_tree,
 )
+from s3_server import BUCKET, KEY_ID, SECRET, boto3_client, make_bucket, replica_url, serving_rclone
 
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 RESTORE, WHOLE, BARE, FILE = "litelog restore", "the command", "bare GETs, boto3", "litelog restore, from files"
 TARGET = 0.9
-BUCKET, PREFIX = "bench", "replica"
-REGION, KEY_ID, SECRET = "us-east-1", "bench", "bench-secret"
-START_SECONDS = 30.0
+PREFIX = "replica"
 LITELOG = Path(sys.executable).parent / "litelog"
 
 
 # The yardstick
-
-
-def boto3_client(endpoint: str, parallelism: int = 10) -> Any:
-    """Return a client with the leanest configuration that boto3 offers."""
-    import boto3
-    from botocore.config import Config
-
-    return boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name=REGION,
-        aws_access_key_id=KEY_ID,
-        aws_secret_access_key=SECRET,
-        config=Config(
-            s3={"addressing_style": "path"},
-            max_pool_connections=parallelism,
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        ),
-    )
 
 
 def get_all(endpoint: str, keys: list[str], parallelism: int) -> None:
@@ -89,58 +66,10 @@ def get_all(endpoint: str, keys: list[str], parallelism: int) -> None:
     click.echo(json.dumps({"seconds": time.perf_counter() - start, "bytes": size}))
 
 
-# Servers
-
-
-@contextmanager
-def serving(work: Path, endpoint: str | None, rclone: str, bandwidth: int, report: Report) -> Iterator[str]:
-    """Yield the endpoint of a server that sends at most ``bandwidth`` MiB a second; 0: no limit."""
-    if endpoint:
-        yield endpoint
-        return
-    port = _free_port()
-    address = f"http://127.0.0.1:{port}"
-    if (reason := missing(rclone)) is None:
-        report.figures["server"] = "rclone serve s3" + (f", {bandwidth} MiB/s" if bandwidth else "")
-        (work / "served" / BUCKET).mkdir(parents=True)
-        auth = ["--auth-key", f"{KEY_ID},{SECRET}", "--config", os.devnull, "--addr", f"127.0.0.1:{port}"]
-        limit = ["--bwlimit", f"{bandwidth}M"] if bandwidth else []
-        command = [rclone, "serve", "s3", *auth, *limit, "--vfs-cache-mode", "off", str(work / "served")]
-    else:
-        report.figures["server"] = "moto"
-        report.skipped["rclone serve s3"] = reason
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait_for(port, process)
-        yield address
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise click.ClickException("the server did not start")
-
-
 def copy_replica(folder: Path, endpoint: str) -> None:
     """Put a replica's objects into the bucket."""
     client = boto3_client(endpoint)
-    if BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
-        client.create_bucket(Bucket=BUCKET)
+    make_bucket(endpoint)
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{path.relative_to(folder)}", Body=path.read_bytes())
@@ -235,10 +164,10 @@ def main(  # noqa: PLR0917
     report = Report(f"restoring {size} MiB over S3, {parallelism} at a time")
     with ExitStack() as stack:
         work = stack.enter_context(bench_folder(folder))
-        address = stack.enter_context(serving(work, endpoint, rclone, bandwidth, report))
+        address = stack.enter_context(serving_rclone(work, endpoint, rclone, bandwidth, report))
         log, target, copy = work / "log", work / "restored", work / "copy"
         log_bytes = make_log(log, size << 20)
-        replica = f"s3://{BUCKET}/{PREFIX}?endpoint={address}&region={REGION}"
+        replica = replica_url(address, PREFIX)
         run([LITELOG, "replicate", "--once", "--state-dir", work / "state", log, copy])
         copy_replica(copy, address)
         sync_tree(work)

@@ -95,7 +95,8 @@ class Report:
             median = f"{found.median:.3g} {found.unit}"
             met = ("yes" if found.met else "[bold]no[/bold]") if found.target else ""
             findings.add_row(found.what, found.against, median, spread, str(len(found.values)), found.target, met)
-        console.print(findings)
+        if self.findings:
+            console.print(findings)
         for name, reason in self.skipped.items():
             console.print(f"skipped: {name}: {reason}")
 
