@@ -110,9 +110,10 @@ def total_seconds(pid: int) -> float:
 
 
 def last_change(place: Place, counts: Counts) -> tuple[float, int]:
-    """When the last byte came to the place, as ``time.monotonic`` counts, and how many bytes came."""
+    """When the last byte came to the place, as ``time.monotonic`` counts, and how many bytes came; 0 before the first
+    PUT was answered."""
     if place.folder is None:
-        return counts.last, counts.sent
+        return counts.last, counts.sent if counts.answered else 0
     stats = []
     for path in _files(place.folder):
         with suppress(FileNotFoundError):  # it has just got another name
