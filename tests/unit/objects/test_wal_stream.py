@@ -24,7 +24,7 @@ def make_pieces() -> list[bytes]:
     built.ship_segment(LOG[0], final=None)
     client = builder.client
     found = [info.position for info in client.wal_segments(built.claim.generation)]
-    return [announced(position, [client.read_wal_segment(position)]) for position in found]
+    return [b"".join(announced(position, [client.read_wal_segment(position)])) for position in found]
 
 
 def read(data: bytes) -> list[WalSegment | StreamError]:
