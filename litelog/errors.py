@@ -341,7 +341,7 @@ class WrongIdentityError(ConfigError):
 
 
 class DowngradeError(ConfigError):
-    """A generation without encryption follows an encrypted one, and nobody said that it may."""
+    """A generation without encryption follows an encrypted one, and nothing says that it may."""
 
     def __init__(self, key: str, encrypted: str, advice: str) -> None:
         self.key = key

@@ -38,8 +38,8 @@ _OPTIONS = (
         "trusted_keys",
         metavar="PEM_FILE",
         multiple=True,
-        help="Public Ed25519 key that must have signed that checkpoint. Repeatable: one of several. Or a checkpoint "
-        "with a --next-key, signed with a key before it: adds that key.",
+        help="Public Ed25519 key. Repeatable: one of them must have signed that checkpoint. Or a checkpoint with a "
+        "--next-key, signed with a key before it: adds that key.",
     ),
     click.option(
         "--save-checkpoint",
@@ -148,7 +148,7 @@ def _read_expected(options: CheckpointOptions) -> tuple[Checkpoint | Position, s
         raise ConfigError(f"--expect-at-least {name}: neither a position nor a checkpoint: {error.strerror}") from error
     checkpoint = decode(name, body)
     if not options.trusted_keys:
-        checkpoint = replace(checkpoint, next_key=None, key=None, signature=None)  # nobody knows whose they are
+        checkpoint = replace(checkpoint, next_key=None, key=None, signature=None)  # no trusted key shows whose they are
     else:
         from litelog.checkpoints.signing import read_trusted_keys, require_signed
 

@@ -56,7 +56,7 @@ If several fail, the exit code is the highest.
 @click.option(
     "--compression",
     type=click.Choice(["lz4", "lz4hc", "zstd"]),
-    help="Of merged log segments.  [default: the codec of those that they replace]",
+    help="Codec of merged log segments.  [default: that of those that they replace]",
 )
 @click.option(
     "--max-age", metavar="DURATION", help="Keep every state of this period restorable, and prune the rest: 30d, 12h."

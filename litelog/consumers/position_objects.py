@@ -137,7 +137,7 @@ class PositionInReplica:
             else:
                 revision = held.revision + 1
             if not isinstance(store, RetryingStore):
-                evidence = None  # the store decrypts: a checksum would tell of an encrypted record
+                evidence = None  # the store decrypts: a checksum would reveal a part of an encrypted record
             position = ConsumerPosition(revision, following, now, evidence, secrets.token_hex(8))
             if not self._put(store, PositionObject(self.name, position, place=place_of(store.url))):
                 raise self._moved(store)

@@ -31,7 +31,9 @@ class ReadPosition:
 
 
 def read_positions(store: ObjectStore) -> dict[str, ReadPosition]:
-    """Read the newest position of each consumer, by name. One that is moved meanwhile is left to a later run.
+    """Read the newest position of each consumer. A position that is moved meanwhile is left to a later run.
+
+    The keys of the result are the consumers' names.
 
     A position that cannot be used is left out: ``verify`` reports it. Raises StoreError.
     """

@@ -60,7 +60,7 @@ class EncryptedRange(NamedTuple):
 
 
 def locate(start: int, length: int | None) -> EncryptedRange:
-    """Find the chunks that hold ``length`` bytes from ``start`` on, or all bytes from there on."""
+    """Find the chunks that hold ``length`` bytes from ``start`` on, or all bytes from ``start`` on."""
     chunk, skip = divmod(start, CHUNK_BYTES)
     chunks = None if length is None else max(1, -(-(skip + length) // CHUNK_BYTES))
     records = None if chunks is None else chunks * RECORD_BYTES + len(MAGIC)

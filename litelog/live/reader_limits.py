@@ -38,7 +38,7 @@ class LimitCounts:
     refused: int = 0
     """Readers that were refused, as there were too many."""
     slowed_seconds: float = 0.0
-    """How long streams waited, so that they kept to the rate."""
+    """For how many seconds streams waited, to keep to the rate."""
     ended: int = 0
     """Streams that ended at the limit of their size."""
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -1,5 +1,4 @@
-"""AppendService: asynchronous appends to one log or several, of which one may wait for others, and appends that are
-taken back.
+"""AppendService: asynchronous appends to one log or several, which may wait for each other, and transactions.
 
 Specified in litelog/log/README.md#appends-that-wait-for-others.
 """
@@ -209,7 +208,7 @@ class Transaction:
         self.future: Future[Appended] | None = None
 
     def write(self, value: bytes, *, key: bytes | None = None) -> None:
-        """Add a record. It is visible to nobody before the end of the block.
+        """Add a record. It is not visible before the end of the block.
 
         Args:
             value: The record's value.

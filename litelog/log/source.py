@@ -402,7 +402,7 @@ class SegmentFolder:
             self._report()
 
     def _check_head(self, name: str) -> None:
-        """Raise WrongFormatError if the oldest log segment is of another format. Whoever reads it names damage."""
+        """Raise WrongFormatError if the oldest log segment is of another format. Its readers report damage."""
         with suppress(FileNotFoundError, SourceError, CorruptCommitError), self.open(name) as segment:
             check_head(self._format, os.path.join(self._folder, name), segment.read(0, HEAD_BYTES))
 

@@ -1,4 +1,4 @@
-"""Repairs a log on local disk: checks it, plans, and with the caller's word puts the repaired files in place."""
+"""Repairs a log on local disk: checks it, plans, and puts the repaired files in place if the caller confirms that."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class LocalFiles:
         return [(start, end) for start, end in ranges if start < end]
 
     def neighbours(self, name: str) -> list[str]:
-        """The log segments next to a name: the one before it, then the one after it, as far as they exist."""
+        """The log segments next to a name: the one before it, then the one after it, if they exist."""
         order = self.format.segment_order(name) or ()
         ordered = [(self.format.segment_order(each) or (), each) for each in self.names if each != name]
         before = [each for key, each in ordered if key < order]

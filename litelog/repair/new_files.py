@@ -65,8 +65,8 @@ class NewFiles:
                 self._write_index(plan.name, index)
 
     def publish(self) -> None:
-        """Back up the damaged files, then put the new ones in place. Log segments that are removed go first, the newest
-        one before all others, so that the log has no hole meanwhile. Raises OSError."""
+        """Back up the damaged files, then put the new ones in place. Log segments that are removed come first, from
+        the newest one on, so that the log has no hole meanwhile. Raises OSError."""
         names = [name for plan in self._plans for name in self._names_of(plan)]
         os.mkdir(self.backup)
         for name in (*names, *self._removed):
@@ -95,7 +95,7 @@ class NewFiles:
         return [plan.name] if index is None else [index, plan.name]
 
     def _unlink(self, name: str) -> None:
-        """Remove a log segment that is backed up, and the indexes beside it: another one may get its name."""
+        """Remove a log segment that is backed up, and the indexes next to it: another one may get its name."""
         stem, suffix = os.path.splitext(name)
         for other in (*(stem + each for each in INDEX_SUFFIXES if each != suffix), name):
             with suppress(FileNotFoundError):

@@ -298,7 +298,7 @@ READERS_LIMITED = MetricSpec(
     "How often a limit acted: readers refused (readers), streams ended (bytes).",
 )
 READERS_SLOWED = MetricSpec(
-    "litelog_readers_slowed_seconds_total", "counter", (), "For how long streams waited, so that they kept to the rate."
+    "litelog_readers_slowed_seconds_total", "counter", (), "Seconds that streams waited, to keep to the rate."
 )
 BUILD = MetricSpec(
     "litelog_build_info",

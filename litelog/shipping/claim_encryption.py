@@ -30,7 +30,7 @@ FILE = "encryption-secret"
 HIDDEN_REASON = "the daemon's log says why"
 """Stands for the reason in the claim of an encrypted generation, as the reason may name files."""
 
-PLAIN_ADVICE = "configure its recipients again, or write `encryption: none` to go on without encryption"
+PLAIN_ADVICE = "configure its recipients again, or write `encryption: none` to continue without encryption"
 
 
 class PlainClaims:

@@ -33,8 +33,8 @@ RETRY_SECONDS = 0.2
 class MirrorAcknowledgement:
     """What ``LogWriter(acknowledge=)`` waits for: the first mirror that has the records durably.
 
-    With a timeout, the mirror is lost after the first append that waited so long: the append returns, and its
-    ``mirrored`` is False. Further appends do not wait until the mirror has come as far as that append. Several threads
+    With a timeout, the mirror is lost after the first append that waited for that time: the append returns, and its
+    ``mirrored`` is False. Further appends wait again once a mirror has the records of that append. Several threads
     use it at once.
     """
 
@@ -103,7 +103,7 @@ class MirrorAcknowledgement:
         self._close()
 
     def _has_returned(self) -> bool:
-        """Look whether a mirror has come as far as when it was lost; at most every RETRY_SECONDS."""
+        """Look whether a mirror has what it lacked when it was lost; at most every RETRY_SECONDS."""
         with self._lock:
             lost_at, now = self._lost_at, self._clock.monotonic()
             if lost_at is None:
@@ -127,7 +127,7 @@ class MirrorAcknowledgement:
             self._lost_at = max(sequence, self._lost_at or 0)
             self._looked_at = self._clock.monotonic()
         if is_new:
-            message = "%s: no mirror has the records before %d after %g s; appends do not wait until one has them"
+            message = "%s: no mirror has the records before %d after %g s; appends do not wait, until one has them"
             _logger.warning(message, self._url, sequence, self._timeout, extra=fields("mirror-lost"))
 
     def _report(self, error: StoreError, failures: int) -> None:

@@ -222,7 +222,7 @@ def has_folder(folder: str, names: Iterable[str]) -> bool:
 def is_open_for_writing(descriptor: int) -> bool:
     """Whether any process has the file of ``descriptor``, which is open for reading, open for writing.
 
-    False also if the file system cannot tell, as over a network, or for another user's file.
+    False also if the file system cannot show that, as over a network, or for another user's file.
     """
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # ignored, should someone open it just now

@@ -150,8 +150,8 @@ def test_append_waits_until_a_mirror_has_each_commit_or_says_that_none_has_it(li
         (("http://127.0.0.1:1/nothing", "copy"), ExitCode.USAGE, "not a served log"),
         (("--promote", "log", "backup"), ExitCode.USAGE, "log: is not a mirror"),
         (("--promote", "--replica", "b", "log", "backup"), ExitCode.USAGE, "name replicas after the folder"),
-        (("--replica", "b", "http://127.0.0.1:1/logs/*", "copy"), ExitCode.USAGE, "in the place of the log's name"),
-        (("--replica", "b/*", "http://127.0.0.1:1/logs/log", "copy"), ExitCode.USAGE, "if LOG_URL has a pattern"),
+        (("--replica", "b", "http://127.0.0.1:1/logs/*", "copy"), ExitCode.USAGE, "write * for the log's name"),
+        (("--replica", "b/*", "http://127.0.0.1:1/logs/log", "copy"), ExitCode.USAGE, "if LOG_URL is a pattern"),
     ],
 )
 def test_a_request_without_a_meaning_is_refused(

@@ -44,8 +44,8 @@ Examples:
 \b
 --mirrored-at waits after each commit until a mirror of the log has it durably:
 the log's daemon, which serves it at this URL, knows how far its mirrors are.
-With --mirror-timeout, a commit that waited so long is reported without a mirror,
-and those after it do not wait until a mirror has caught up.
+With --mirror-timeout, a commit that has waited for that time is reported without
+a mirror. Further commits do not wait, until a mirror has caught up.
 """
 )
 @click.argument("log_dir", type=PLACE)

@@ -29,8 +29,8 @@ Examples:
   litelog key new -o identity.txt --json
 
 The file holds a secret key of age: keep it where the daemon is not, and keep a
-second copy. Without it, nobody reads the replica. The public key that is printed
-goes to the recipients of the configuration.
+second copy. Without it, the replica cannot be read. Write the public key that is
+printed to recipients in the configuration.
 """,
 )
 @click.option(

@@ -69,7 +69,7 @@ renamed to FOLDER.GENERATION, and another mirror begins.
 A URL with * stands for all served logs whose names match. Each is mirrored
 into FOLDER/NAME, and new logs are found within seconds. A log that fails does
 not stop the others. A log that is no longer served keeps its mirror.
---replica then has * in the place of the log's name: 's3://bucket/*'.
+In --replica, * then stands for the log's name: 's3://bucket/*'.
 \b
 --promote makes the mirror a log to write to, once its source is gone. It first
 reads what the log's replicas have and the mirror lacks. Then start a daemon for
@@ -126,7 +126,7 @@ def mirror(
         raise click.UsageError("--replica is for a mirror that follows; with --promote, name replicas after the folder")
     is_group = not is_promotion and is_pattern(places[0])
     if any(("*" in replica) != is_group for replica in replicas):
-        raise click.UsageError("write --replica with * in the place of the log's name, if LOG_URL has a pattern, too")
+        raise click.UsageError("write * for the log's name in --replica if LOG_URL is a pattern, and only then")
     if is_promotion:
         folder, *urls = places
         _promote(folder, [_find(url, config_file) for url in urls], given)
