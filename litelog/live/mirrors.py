@@ -9,14 +9,11 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.log.mirror_registry import MOST_MIRRORS, KnownMirror, MirrorRegistry
+from litelog.log.mirror_registry import MOST_MIRRORS, RECORD_SECONDS, KnownMirror, MirrorRegistry
 from litelog.system.change_signal import ChangeSignal
 
 if TYPE_CHECKING:
     from litelog.objects.position import Position
-
-RECORD_SECONDS = 60.0
-"""How often the registry records at least that a mirror was seen."""
 
 
 @dataclass(frozen=True, slots=True)

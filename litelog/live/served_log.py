@@ -136,7 +136,7 @@ class ServedLog:
         is_current, following = position == _end_of(view), None
         if is_current:
             following = view.next
-        elif view.generation == position.generation:
+        elif _reaches(view, position):
             before = [run for run in runs if run.after <= position]
             following = before[-1].next if before else None
         return MirrorPlace(position, following, view.history, is_current)
@@ -151,7 +151,7 @@ class ServedLog:
         """The name of the log segment in which a position lies, or empty if the folder no longer holds it; None if that
         is not known. Lists the folder."""
         view, source = self.buffer.view, self.log.source
-        if view.end is None or view.generation != position.generation:
+        if view.end is None or not _reaches(view, position):
             return None
         return name_before(source.folder, source.format, view.end.file, view.end.index - position.index) or ""
 
@@ -209,6 +209,12 @@ def _end_of(view: BufferView) -> Position | None:
     if view.end is None or view.generation is None:
         return None
     return Position(view.generation, view.end.index, view.end.offset)
+
+
+def _reaches(view: BufferView, position: Position) -> bool:
+    """Whether a position lies in the part of its generation that the source holds durably, as far as that is known."""
+    end = _end_of(view)
+    return end is not None and end.generation == position.generation and position <= end
 
 
 def _position(generation: Generation | None, place: SourcePosition | None) -> str | None:

@@ -18,6 +18,9 @@ from litelog.system.private_files import make_private
 MOST_MIRRORS = 64
 """How many mirrors of one log are recorded: those that were seen last."""
 
+RECORD_SECONDS = 60.0
+"""How often the daemon records at least that a mirror was seen."""
+
 _FILE = "mirrors.json"
 
 

@@ -15,7 +15,7 @@ from litelog.consumers.position_file import PositionFile, consumer_names
 from litelog.errors import ConsumerStateError, LitelogError, LockedError
 from litelog.events import fields, is_worth_logging
 from litelog.log.disk import LocalDisk
-from litelog.log.mirror_registry import MirrorRegistry
+from litelog.log.mirror_registry import RECORD_SECONDS, MirrorRegistry
 from litelog.log.replica_registry import ReplicatedSegment, read_generation, save_replicated
 from litelog.log.truncation import AwaitedReader, Truncation
 from litelog.shipping.pruner import CautiousTime
@@ -167,7 +167,7 @@ class LogTruncator:
         wait = policy.mirror_wait
         if wait is not None:
             for mirror in self._mirrors.read():
-                if now - mirror.seen < wait * MICROSECONDS:
+                if now - mirror.seen < (wait + RECORD_SECONDS) * MICROSECONDS:
                     yield AwaitedReader(f"mirror {mirror.name}", wait, file=mirror.file)
         wait = policy.consumer_wait
         if wait is not None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PART_BYTES = 1 << 30
 """Bytes of a copied part. The service permits 5 GiB; the parts of one object are copied one after the other."""
 
+OWN_KEYS = "AES256"
+"""Encryption with the service's own keys. With others, the tag of a part is not the MD5 of its bytes."""
+
 _MD5 = re.compile('"?([0-9a-f]{32})"?')
 _REFUSALS = {400, 403, 405, 501}
 """How services answer a request that they do not have, or that the credentials do not permit."""
@@ -35,7 +38,7 @@ _REFUSALS = {400, 403, 405, 501}
 def is_one_service(source: S3Settings, target: S3Settings) -> bool:
     """Whether the service of ``target`` can read ``source`` by itself, with one set of credentials, and states digests
     of what it copies: it does not for objects that it encrypts with other keys than its own."""
-    if source.sse_customer_key or target.sse_customer_key or target.sse not in (None, "AES256") or source.anonymous:
+    if source.sse_customer_key or target.sse_customer_key or target.sse not in (None, OWN_KEYS) or source.anonymous:
         return False
     own: dict[str, Any] = {"bucket": "", "prefix": "", "storage_class": None, "sse": None, "checksum": "crc32c"}
     own |= {"object_lock": None, "retain": None, "legal_hold": False}
@@ -77,7 +80,7 @@ def copy_parts(
             with connection.failures.reading("put", key):
                 etag = str(answer["CopyPartResult"]["ETag"])
             stated = _MD5.fullmatch(etag)
-            if stated is None:
+            if stated is None or answer.get("ServerSideEncryption", OWN_KEYS) != OWN_KEYS:  # by the bucket's default
                 abort_upload(connection, key, upload)
                 return False
             if stated[1] != digest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("urllib3")
 
 from litelog.errors import ConfigError
+from litelog.live.served_log import LiveReader
 from litelog.log.mirror_registry import MirrorRegistry
 from litelog.log.replica_registry import log_state_folder
 from litelog.log.writer import LogWriter
@@ -67,11 +69,30 @@ def test_the_source_knows_the_sequence_of_a_mirror_and_records_its_log_segment(t
         answer = watched.ask(f"/logs/log/mirrors?sequence={log.next}&wait=30s").json
         assert answer["next"] == log.next == answer["mirrors"][0]["next"]
         registry = MirrorRegistry(log_state_folder(str(tmp_path / "state"), log.folder))
-        (mirror,) = registry.read()
-        assert mirror.name == answer["mirrors"][0]["mirror"]
-        assert mirror.file == log.name
+        name = answer["mirrors"][0]["mirror"]
+        wait_until(lambda: [(each.name, each.file) for each in registry.read()] == [(name, log.name)])
         log.roll(2)
-        wait_until(lambda: registry.read()[0].file == log.name)
+        wait_until(lambda: [(each.name, each.file) for each in registry.read()] == [(name, log.name)])
+
+
+def test_a_mirror_that_is_ahead_of_its_source_is_nowhere(tmp_path: Path, log: LogBuilder) -> None:
+    """The source lost its end, and has other records there now, or none: what the mirror has is not known."""
+    log.roll(2)
+    with serving(tmp_path, log) as (watched, _):
+        logs, reader = watched.service._logs, LiveReader("test", 0.0)
+        assert logs is not None
+        served = logs.enter("log", reader)
+        wait_until(lambda: served.buffer.view.next == log.next)
+        log.append(1)
+        wait_until(lambda: served.buffer.view.next == log.next)
+        end = served.durable_end()
+        assert end is not None
+        assert served.locate_mirror(end).next == log.next
+        assert served.find_file(end) == log.name
+        for ahead in (replace(end, offset=end.offset + 1), replace(end, index=end.index + 1, offset=0)):
+            assert served.locate_mirror(ahead).next is None
+            assert served.find_file(ahead) is None
+        logs.leave(served, reader)
 
 
 def test_a_wait_for_a_mirror_ends_after_its_time_and_states_where_mirrors_are(tmp_path: Path, log: LogBuilder) -> None:

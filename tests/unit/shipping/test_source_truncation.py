@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.consumers.position_file import PositionFile
-from litelog.log.mirror_registry import KnownMirror, MirrorRegistry
+from litelog.log.mirror_registry import RECORD_SECONDS, KnownMirror, MirrorRegistry
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.log.truncation import TruncationPolicy
 from litelog.shipping.context import LogSource, Settings
@@ -41,9 +41,14 @@ class Truncated:
         self.truncator = LogTruncator(source, replicas, policy, self.clock)
         self.mirrors = MirrorRegistry(self.state)
         for _ in range(6):
-            self.log.roll(2)
-            self.daemon.sync()
+            self.ship()
         self.names = sorted(self.log.texts)
+
+    def ship(self) -> str:
+        """Ship another log segment. Return its name."""
+        self.log.roll(2)
+        self.daemon.sync()
+        return self.log.name
 
     def run(self) -> list[str]:
         """Truncate. Return the log segments that are left."""
@@ -79,6 +84,19 @@ def test_a_mirror_that_does_not_come_back_keeps_the_log_by_age_at_most(tmp_path:
     assert log.truncator.due == pytest.approx(log.clock.monotonic() + 1)
     log.clock.advance(1.1)
     assert log.run() == log.names[4:]
+
+
+def test_a_mirror_is_not_gone_before_the_registry_would_record_it_again(tmp_path: Path) -> None:
+    """It is there, and was recorded last 45 s ago, as the registry records it once a minute."""
+    log = Truncated(tmp_path, mirror_wait=30.0)
+    log.put(log.names[5])
+    log.clock.advance(45.0)
+    new = [log.ship() for _ in range(5)]
+    assert log.run() == new
+    log.clock.advance(29.0)
+    assert log.run() == new
+    log.clock.advance(RECORD_SECONDS + 1)
+    assert log.run() == new[3:]
 
 
 def test_a_clock_that_is_set_forward_does_not_end_the_wait(tmp_path: Path) -> None:

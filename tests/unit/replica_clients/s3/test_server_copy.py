@@ -111,6 +111,26 @@ def test_a_service_without_such_copies_is_not_asked_again(
     assert asked == ["create_multipart_upload", "upload_part_copy", "abort_multipart_upload"]
 
 
+def test_a_bucket_that_encrypts_with_a_key_of_its_owner_is_copied_by_this_process(
+    stores: tuple[S3Store, S3Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tags look like digests, and are none. The bucket's default says so: no setting of the replica does."""
+    source, target = stores
+    source.put(KEY, [BODY])
+    request = target._connection.request
+
+    def encrypt(operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
+        answer = request(operation, key, method, **parameters)
+        if method == "upload_part_copy":
+            return {**answer, "ServerSideEncryption": "aws:kms", "CopyPartResult": {"ETag": f'"{"7" * 32}"'}}
+        return answer
+
+    monkeypatch.setattr(target._connection, "request", encrypt)
+    assert not target.copy_from(source, KEY, [BODY])
+    with pytest.raises(NotFoundError):
+        target.open(KEY)
+
+
 def test_a_copied_replica_is_the_same_and_its_large_objects_are_not_sent(
     stores: tuple[S3Store, S3Store], tmp_path: Path
 ) -> None:
