@@ -6,7 +6,7 @@ Specified in litelog/encryption/README.md#encrypted-objects.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litelog.encryption.libraries import import_cryptography
@@ -73,7 +73,7 @@ class ObjectCipher:
 
     key: str
     """The object's key, for errors."""
-    secret: bytes
+    secret: bytes = field(repr=False)
     """The object's own secret key of 32 bytes."""
 
     def encrypt(self, body: Iterable[Buffer]) -> EncryptedBody:

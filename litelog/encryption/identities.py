@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.encryption.commands import run_command
 from litelog.encryption.libraries import import_pyrage
+from litelog.encryption.passphrases import decrypt_with_passphrase
 from litelog.encryption.recipients import AGE, COMMAND, PASSPHRASE, read_lines
 from litelog.errors import ConfigError
 
@@ -68,10 +69,8 @@ class Identities:
         except library.DecryptError:
             return None
         for passphrase in self.passphrases if kind == PASSPHRASE else ():
-            try:
-                return bytes(library.passphrase.decrypt(body, passphrase))
-            except library.DecryptError:
-                continue
+            if (found := decrypt_with_passphrase(body, passphrase)) is not None:
+                return found
         return None
 
 

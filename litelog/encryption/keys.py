@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from litelog.encryption.chunks import ObjectCipher
@@ -25,7 +25,7 @@ def new_secret() -> bytes:
 class GenerationKey:
     """The secret key of one generation."""
 
-    secret: bytes
+    secret: bytes = field(repr=False)
     """32 bytes: what the claim holds for each recipient, encrypted."""
 
     @classmethod
@@ -40,6 +40,11 @@ class GenerationKey:
     def authenticate(self, text: bytes) -> str:
         """The code, in hex, with which a claim of that text proves that its author knew this key."""
         return hmac.new(_derive(self.secret, "litelog claim"), text, sha256).hexdigest()
+
+
+def fingerprint(secret: bytes, generation: str, settings: bytes) -> bytes:
+    """A digest by which the owner with ``secret``, and nobody else, recognises settings of a generation of its own."""
+    return hmac.new(_derive(secret, f"litelog settings\0{generation}"), settings, sha256).digest()
 
 
 def _derive(secret: bytes, purpose: str) -> bytes:

@@ -15,6 +15,7 @@ class Cryptography(NamedTuple):
     aead: Any
     invalid_tag: type[Exception]
     hkdf: Any
+    scrypt: Any
     sha256: Any
 
 
@@ -26,9 +27,10 @@ def import_cryptography() -> Cryptography:
         from cryptography.hazmat.primitives.ciphers import aead  # noqa: PLC0415
         from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
+        from cryptography.hazmat.primitives.kdf.scrypt import Scrypt  # noqa: PLC0415
     except ImportError as error:
         raise _missing() from error
-    return Cryptography(aead, InvalidTag, HKDF, SHA256)
+    return Cryptography(aead, InvalidTag, HKDF, Scrypt, SHA256)
 
 
 @cache

@@ -6,12 +6,14 @@ Specified in litelog/encryption/README.md#recipients-and-identities.
 from __future__ import annotations
 
 import base64
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from litelog.encryption.commands import run_command
 from litelog.encryption.libraries import import_pyrage
+from litelog.encryption.passphrases import encrypt_for_passphrase
 from litelog.errors import ConfigError
 from litelog.system.files import read_regular
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 AGE, PASSPHRASE, COMMAND = "age", "passphrase", "command"
 """The kinds of wrapped keys, as claims name them."""
 
+SETTINGS = "settings"
+"""The kind of what stands among the wrapped keys, and wraps none: the owner recognises its own settings by it."""
+
+_SECRET = "AGE-SECRET-KEY-"  # noqa: S105 - how secret keys begin
 MAX_FILE_BYTES = 1 << 20
 _PUBLIC = re.compile(r"age1[0-9a-z]{58,4000}")
 
@@ -31,8 +37,8 @@ class Recipients:
 
     public: tuple[str, ...] = ()
     """Public keys of age, ``age1...``, sorted."""
-    passphrase: str | None = None
-    command: tuple[str, ...] = ()
+    passphrase: str | None = field(default=None, repr=False)
+    command: tuple[str, ...] = field(default=(), repr=False)
     """A command that reads a key from its standard input and writes it, wrapped, to its standard output."""
 
     @property
@@ -41,16 +47,23 @@ class Recipients:
         kinds = ((PASSPHRASE, self.passphrase is not None), (COMMAND, bool(self.command)))
         return (*self.public, *(name for name, there in kinds if there))
 
+    @property
+    def unnamed(self) -> bytes | None:
+        """What ``names`` does not show, the passphrase and the command; None if there is neither. It is secret."""
+        if self.passphrase is None and not self.command:
+            return None
+        return json.dumps([self.passphrase, self.command]).encode()
+
     def wrap(self, secret: bytes) -> tuple[str, ...]:
         """``secret`` encrypted for each recipient, as a claim holds it. Raises ConfigError."""
         library = import_pyrage()
         wrapped = []
         if self.public:
-            wrapped.append(_spell(AGE, library.encrypt(secret, [_parse(library, key) for key in self.public])))
+            wrapped.append(spell(AGE, library.encrypt(secret, [_parse(library, key, key) for key in self.public])))
         if self.passphrase is not None:
-            wrapped.append(_spell(PASSPHRASE, library.passphrase.encrypt(secret, self.passphrase)))
+            wrapped.append(spell(PASSPHRASE, encrypt_for_passphrase(secret, self.passphrase)))
         if self.command:
-            wrapped.append(_spell(COMMAND, run_command(self.command, secret, "wrap-command")))
+            wrapped.append(spell(COMMAND, run_command(self.command, secret, "wrap-command")))
         return tuple(wrapped)
 
 
@@ -70,8 +83,9 @@ def read_recipients(
     library = import_pyrage()
     public: set[str] = set()
     for recipient in recipients:
-        for key in [recipient] if recipient.startswith("age1") else _read_keys(recipient):
-            _parse(library, key)
+        is_key = recipient.startswith(("age1", _SECRET))
+        for place, key in [(repr(recipient), recipient)] if is_key else _read_keys(recipient):
+            _parse(library, place, key)
             public.add(key)
     passphrase = None if passphrase_file is None else read_passphrase(passphrase_file)
     if not (public or passphrase or command):
@@ -80,11 +94,12 @@ def read_recipients(
 
 
 def read_passphrase(path: str) -> str:
-    """The first line of a file. Raises ConfigError."""
+    """The first line of a file, without spaces around it, as an identity file states it. Raises ConfigError."""
     lines = read_lines(path)
-    if not lines or not lines[0]:
+    passphrase = lines[0].strip() if lines else ""
+    if not passphrase:
         raise ConfigError(f"{path}: its first line is empty; it must be the passphrase")
-    return lines[0]
+    return passphrase
 
 
 def read_lines(path: str) -> list[str]:
@@ -97,24 +112,26 @@ def read_lines(path: str) -> list[str]:
         raise ConfigError(f"{path}: is not text") from error
 
 
-def _read_keys(path: str) -> list[str]:
-    keys = [line.strip() for line in read_lines(path)]
-    keys = [key for key in keys if key and not key.startswith("#")]
+def _read_keys(path: str) -> list[tuple[str, str]]:
+    """The keys in a file, each after its place. No message shows a line: it may be a secret in the wrong file."""
+    keys = [(f"{path}, line {number},", line.strip()) for number, line in enumerate(read_lines(path), 1)]
+    keys = [(place, key) for place, key in keys if key and not key.startswith("#")]
     if not keys:
         raise ConfigError(f"{path}: holds no recipient")
     return keys
 
 
-def _parse(library: Any, key: str) -> Any:
-    if key.startswith("AGE-SECRET-KEY-"):
+def _parse(library: Any, place: str, key: str) -> Any:
+    if key.startswith(_SECRET):
         raise ConfigError("encryption: a secret key is given as a recipient: write its public key, age1...")
     try:
         if _PUBLIC.fullmatch(key):
             return library.x25519.Recipient.from_str(key)
     except library.RecipientError:
         pass
-    raise ConfigError(f"encryption: {key!r} is neither a public key of age (age1...) nor a file that can be read")
+    raise ConfigError(f"encryption: {place} is not a public key of age (age1...)")
 
 
-def _spell(kind: str, wrapped: bytes) -> str:
+def spell(kind: str, wrapped: bytes) -> str:
+    """What a claim holds among its wrapped keys."""
     return f"{kind}:{base64.b64encode(wrapped).decode()}"

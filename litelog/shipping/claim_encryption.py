@@ -9,8 +9,9 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from litelog.encryption.keys import KEY_BYTES, GenerationKey, new_secret
-from litelog.errors import DowngradeError, EncryptedError
+from litelog.encryption.keys import KEY_BYTES, GenerationKey, fingerprint, new_secret
+from litelog.encryption.recipients import SETTINGS, spell
+from litelog.errors import DowngradeError, EncryptedError, StoreError
 from litelog.objects import claim as claims
 from litelog.objects.claim import Encryption
 from litelog.shipping.state import StateError
@@ -67,21 +68,31 @@ class EncryptedClaims:
         """The claim as it is to be put after the ``newest`` ones: with the generation's key for each recipient, and
         without texts that hold names of files."""
         key = self._keys.derive(claim)
-        encryption = Encryption(self._recipients.names, self._recipients.wrap(key.secret))
+        wrapped = (*self._recipients.wrap(key.secret), *self._settings(claim))
+        encryption = Encryption(self._recipients.names, wrapped)
         reason = claim.reason and HIDDEN_REASON
         claim = replace(claim, encryption=encryption, predecessor_file=None, reason=reason)
         mac = key.authenticate(claims.authenticated_text(claim))
         return replace(claim, encryption=replace(encryption, mac=mac))
 
     def find_change(self, claim: Claim) -> str | None:
-        """Why a new generation must follow that of ``claim``; None if it can continue."""
+        """Why a new generation must follow that of ``claim``, which the state folder names; None if it can continue."""
         if claim.encryption is None:
             return "encryption begins"
+        is_own = self._keys.is_own(claim)
+        if is_own:
+            self._keys.expect(claim)
         if claim.encryption.recipients != self._recipients.names:
             return "the recipients changed"
-        if not self._keys.is_own(claim):
+        if not is_own:
             return "the secret of the generation's key is lost"
+        if not set(self._settings(claim)) <= set(claim.encryption.keys):
+            return "the passphrase or the wrap-command changed"
         return None
+
+    def _settings(self, claim: Claim) -> tuple[str, ...]:
+        unnamed = self._recipients.unnamed
+        return () if unnamed is None else (spell(SETTINGS, self._keys.fingerprint(claim, unnamed)),)
 
 
 class OwnerKeys:
@@ -91,10 +102,26 @@ class OwnerKeys:
         """``folder``: the replica's state folder, in which the secret lies."""
         self._path = os.path.join(folder, FILE)
         self._identities = identities
+        self._expected: set[str] = set()
+        """Generations of this owner that are encrypted with keys of its secret, no matter what the replica says."""
 
     def derive(self, claim: Claim) -> GenerationKey:
         """The key of a generation that this owner begins. Raises StateError."""
+        self.expect(claim)
         return GenerationKey.derive(self._load() or self._make(), claim.log, claim.generation)
+
+    def expect(self, claim: Claim) -> None:
+        """From now on, put into the claim's generation only what is encrypted with a key of this owner's secret."""
+        self._expected.add(claim.generation)
+
+    def fingerprint(self, claim: Claim, settings: bytes) -> bytes:
+        """What only this owner can compute of ``settings`` of a generation that it has begun. Raises StateError."""
+        return fingerprint(self._load() or self._make(), claim.generation, settings)
+
+    def require_plain(self, claim: Claim) -> None:
+        """Raise StoreError if this owner encrypts the generation of a claim that says otherwise."""
+        if claim.generation in self._expected:
+            raise _changed(claim)
 
     def is_own(self, claim: Claim) -> bool:
         """Whether the key of an encrypted generation is derived from this owner's secret."""
@@ -106,6 +133,8 @@ class OwnerKeys:
         own = self._find_own(claim)
         if own is not None:
             return own
+        if claim.generation in self._expected:
+            raise _changed(claim)
         if self._identities is not None:
             from litelog.stores.encrypted_store import IdentityKeys  # noqa: PLC0415 - few replicas need it
 
@@ -135,3 +164,8 @@ class OwnerKeys:
         except OSError as error:
             raise StateError(f"{self._path}: cannot be written ({error.strerror or error})") from error
         return secret
+
+
+def _changed(claim: Claim) -> StoreError:
+    what = "was changed, and does not name the key of this daemon any more: nothing is shipped until the claim is back"
+    return StoreError("read", claim.key, what, retryable=False)

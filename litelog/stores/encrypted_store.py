@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from litelog.encryption.chunks import CHUNK_BYTES, MAGIC, RECORD_BYTES, decrypted_size, locate
 from litelog.encryption.keys import GenerationKey
@@ -15,7 +15,14 @@ from litelog.errors import CorruptObjectError, DowngradeError, NotFoundError, St
 from litelog.objects import claim as claims
 from litelog.objects import layout
 from litelog.objects.position import epoch_of
-from litelog.stores.object_store import ByteRange, ByteStream, ObjectInfo, PassesWaiting, read_bounded
+from litelog.stores.object_store import (
+    ByteRange,
+    ByteStream,
+    ObjectInfo,
+    ObjectReplicaClient,
+    PassesWaiting,
+    read_bounded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,6 +46,9 @@ class ClaimKeys(Protocol):
     def find(self, claim: Claim) -> GenerationKey:
         """The key of the claim's generation, which is encrypted. Raises WrongIdentityError, CorruptObjectError."""
 
+    def require_plain(self, claim: Claim) -> None:
+        """Raise StoreError if the claim says that its generation is not encrypted, and that is known to be wrong."""
+
 
 class IdentityKeys:
     """The keys that identities find."""
@@ -56,6 +66,18 @@ class IdentityKeys:
             raise CorruptObjectError(claim.key, "its mac is wrong: somebody without the generation's key changed it")
         return key
 
+    def require_plain(self, claim: Claim) -> None:
+        """Do nothing: a reader knows only what the claims say."""
+
+
+class _FoundGeneration(NamedTuple):
+    """What the claim of a generation says of its encryption."""
+
+    log: str
+    """The log's id."""
+    key: GenerationKey | None
+    """None if it is not encrypted."""
+
 
 class EncryptedStore:
     """An ObjectStore over another one. The claim of each generation says whether its objects are encrypted.
@@ -69,18 +91,17 @@ class EncryptedStore:
         self._inner = inner
         self._keys = keys
         self._refuses_downgrade = refuses_downgrade
-        self._copied: ObjectStore | None = None
-        self._found: dict[str, tuple[Claim, GenerationKey] | None] = {}
-        """By generation: its claim and key; None if it is not encrypted."""
+        self._copied: EncryptedStore | None = None
+        self._found: dict[str, _FoundGeneration] = {}
         self._lock = threading.Lock()
         self.url = inner.url
         self.enforces_create_only = inner.enforces_create_only
 
     def for_copy(self, inner: ObjectStore) -> EncryptedStore:
-        """The store of a copy in ``inner``. A generation's claim may come there later than its objects: until then, it
-        is read here."""
+        """The store of a copy in ``inner``. What the claims here say counts there as well: a claim may come there later
+        than its generation's objects, and somebody may have put another one."""
         copy = EncryptedStore(inner, self._keys, refuses_downgrade=self._refuses_downgrade)
-        copy._copied = self._inner
+        copy._copied = self
         return copy
 
     @property
@@ -121,20 +142,27 @@ class EncryptedStore:
         generation = layout.parse_generation(key)
         if generation is None:
             return None
-        with self._lock:
-            if generation not in self._found:
-                claim = self._read_claim(generation)
-                if claim is None:
-                    if is_put:
-                        raise StoreError("put", key, f"the claim of generation {generation} is not there")
-                    return None
-                self._found[generation] = self._find(claim)
-            found = self._found[generation]
-        return None if found is None else found[1].cipher(found[0].log, key)
+        found = self.find(generation)
+        if found is None and is_put:
+            raise StoreError("put", key, f"the claim of generation {generation} is not there")
+        return None if found is None or found.key is None else found.key.cipher(found.log, key)
 
-    def _find(self, claim: Claim) -> tuple[Claim, GenerationKey] | None:
+    def find(self, generation: Generation) -> _FoundGeneration | None:
+        """What a generation's claim says of its encryption; None if it has no claim."""
+        with self._lock:
+            found = self._found.get(generation)
+            if found is None and self._copied is not None:
+                found = self._copied.find(generation)
+            if found is None and (claim := self._read_claim(generation)) is not None:
+                found = _FoundGeneration(claim.log, self._find_key(claim))
+            if found is not None:
+                self._found[generation] = found
+            return found
+
+    def _find_key(self, claim: Claim) -> GenerationKey | None:
         if claim.encryption is not None:
-            return claim, self._keys.find(claim)
+            return self._keys.find(claim)
+        self._keys.require_plain(claim)
         if self._refuses_downgrade and (before := self._find_encrypted_before(claim)) is not None:
             advice = "to read it all the same, leave out the identity and name it with --generation"
             raise DowngradeError(claim.key, before.key, advice)
@@ -142,27 +170,28 @@ class EncryptedStore:
 
     def _read_claim(self, generation: Generation) -> Claim | None:
         """The claim of a generation; None if it has none that is sound, which all readers check themselves."""
-        keys = [layout.claim_key(epoch_of(generation), isolated) for isolated in (None, generation)]
-        for store in filter(None, (self._inner, self._copied)):
-            for key in keys:
-                try:
-                    claim = claims.decode(key, read_bounded(store, key, limit=claims.LIMITS.size))
-                except NotFoundError:
-                    continue
-                if claim.generation == generation:
-                    return claim
+        for isolated in (None, generation):
+            try:
+                claim = self._decode(layout.claim_key(epoch_of(generation), isolated))
+            except NotFoundError:
+                continue
+            if claim.generation == generation:
+                return claim
         return None
 
     def _find_encrypted_before(self, claim: Claim) -> Claim | None:
-        """The newest claim of an encrypted generation that is older than ``claim``; None if there is none."""
-        older = [info.key for info in self._inner.list(layout.CLAIMS) if info.key < claim.key]
-        for key in reversed(older):
-            if layout.parse_claim(key) is None:
+        """The newest claim of an encrypted generation that is older than ``claim``, or of its epoch; None if there is
+        none. Claims of one epoch have no order: whoever puts one chooses its name."""
+        for name in reversed(ObjectReplicaClient(self._inner).claims()):
+            if name.epoch > claim.epoch or name == claim.name:
                 continue
-            found = claims.decode(key, read_bounded(self._inner, key, limit=claims.LIMITS.size))
+            found = self._decode(layout.claim_key(*name))
             if found.encryption is not None:
                 return found
         return None
+
+    def _decode(self, key: str) -> Claim:
+        return claims.decode(key, read_bounded(self._inner, key, limit=claims.LIMITS.size))
 
 
 class _DecryptedStream(ByteStream):

@@ -12,6 +12,7 @@ from litelog.encryption.keys import GenerationKey
 from litelog.encryption.recipients import Recipients
 from litelog.objects import claim as claims
 from litelog.objects.claim import Claim, Encryption, Relation
+from litelog.objects.layout import Fencing
 from litelog.objects.position import new_generation
 from litelog.stores.encrypted_store import EncryptedStore, IdentityKeys
 
@@ -39,12 +40,22 @@ def write_identity(path: Path, secret: str) -> str:
     return str(path)
 
 
-def encrypted_claim(epoch: int, recipients: Recipients | None, log: str = LOG) -> Claim:
+def encrypted_claim(
+    epoch: int,
+    recipients: Recipients | None,
+    log: str = LOG,
+    number: int = 0xC0FFEE,
+    fencing: Fencing = Fencing.REQUIRED,
+) -> Claim:
     """A claim of a generation that is encrypted for ``recipients``; None: of one that is not."""
-    name = new_generation(epoch, 0xC0FFEE)
-    claim = Claim(log, "lines", "0f" * 16, "here", name, 0, Relation.FIRST, 0)
-    if recipients is None:
-        return claim
+    name = new_generation(epoch, number)
+    claim = Claim(log, "lines", "0f" * 16, "here", name, 0, Relation.FIRST, 0, fencing=fencing)
+    return claim if recipients is None else encrypt_claim(claim, recipients)
+
+
+def encrypt_claim(claim: Claim, recipients: Recipients) -> Claim:
+    """The claim as it would be if its generation had a key of these builders."""
+    log, name = claim.log, claim.generation
     key = GenerationKey.derive(SECRET, log, name)
     encryption = Encryption(recipients.names, recipients.wrap(key.secret))
     mac = key.authenticate(claims.authenticated_text(replace(claim, encryption=encryption)))

@@ -6,13 +6,17 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import lz4.frame
 import pytest
 
+from litelog.encryption.recipients import Recipients
 from litelog.errors import ExitCode
+from litelog.objects import claim as claims_of
 from tests.builders.documents import blocks_of
+from tests.builders.encrypted import encrypt_claim
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,6 +188,60 @@ def test_encryption_begins_a_generation_in_a_replica_that_was_plain(litelog: Com
     assert restored(litelog, "--identity", "key.txt") == log(litelog)
 
 
+@pytest.mark.parametrize("is_forged", [False, True], ids=["plain", "forged"])
+def test_a_claim_that_was_exchanged_never_makes_the_daemon_ship_what_others_read(tree: Command, is_forged) -> None:
+    """``is_forged``: the claim has a key of whoever exchanged it, for a daemon that has an identity."""
+    path = tree.folder / "replica/epochs/00000001.json"
+    claim = claims_of.parse(path.read_bytes())
+    assert claim.encryption is not None
+    public = claim.encryption.recipients
+    forged = replace(claim, encryption=None)
+    if is_forged:
+        configure(tree, f"{{recipients: [{public[0]}]}}", **{"identity-file": "key.txt"})
+        forged = encrypt_claim(claim, Recipients(public))
+    body = path.read_bytes()
+    path.write_bytes(claims_of.encode(forged))
+    before = whole(tree.folder / "replica")
+    append(tree, 3, RECORDS)
+    done = replicate(tree)
+    assert done.code != 0
+    assert "does not name the key of this daemon any more" in done.err
+    assert whole(tree.folder / "replica") == before
+    path.write_bytes(body)
+    assert replicate(tree).code == 0
+    assert restored(tree, "--identity", "key.txt") == log(tree)
+
+
+@pytest.mark.slow
+def test_another_passphrase_begins_a_generation(litelog: Command) -> None:
+    passphrase, identity = litelog.folder / "passphrase", litelog.folder / "identity"
+    configure(litelog, f"{{passphrase-file: {passphrase}}}")
+    for number, text in enumerate(("one", "one", "two")):
+        passphrase.write_text(text)
+        append(litelog, number, RECORDS)
+        assert replicate(litelog).code == 0
+    assert [claim["encryption"]["recipients"] for claim in claims(litelog)] == [["passphrase"]] * 2
+    identity.write_text("passphrase one\npassphrase two\n")
+    assert restored(litelog, "--identity", "identity") == log(litelog)
+
+
+def test_another_wrap_command_begins_a_generation_and_one_that_fails_ships_nothing(litelog: Command) -> None:
+    def use(program: str) -> None:
+        configure(litelog, f"{{wrap-command: [{sys.executable}, -I, -S, -c, '{program}']}}")
+
+    use("import sys; sys.exit(3)")
+    append(litelog, 0, RECORDS)
+    done = replicate(litelog)
+    assert done.code != 0
+    assert "ended with exit code 3" in done.err
+    assert not [path for path in (litelog.folder / "replica").rglob("*") if path.is_file()]
+    for program in ("import sys; sys.stdout.write(sys.stdin.buffer.read().hex())", "print(5)", "print(5)"):
+        use(program)
+        append(litelog, 0, RECORDS)
+        assert replicate(litelog).code == 0
+    assert len(claims(litelog)) == 2
+
+
 def test_a_daemon_that_lost_its_secret_needs_an_identity_to_take_over(tree: Command) -> None:
     shutil.rmtree(tree.folder / "state")
     append(tree, 3, RECORDS)
@@ -211,9 +269,9 @@ def test_a_copy_is_encrypted_as_the_replica_is(tree: Command) -> None:
     ("encryption", "message"),
     [
         ("{recipients: []}", "names no recipient"),
-        ("{recipients: [age1nobody]}", "'age1nobody' is neither a public key of age"),
+        ("{recipients: [age1nobody]}", "'age1nobody' is not a public key of age"),
         ("{recipients: [/nowhere/keys]}", "/nowhere/keys: cannot be read"),
-        ("{recipients: [AGE-SECRET-KEY-1QQQQ]}", "cannot be read"),
+        ("{recipients: [AGE-SECRET-KEY-1QQQQ]}", "a secret key is given as a recipient"),
         ("{passphrase-file: /nowhere/passphrase}", "/nowhere/passphrase: cannot be read"),
         ("{recipient: [x]}", "recipient"),
         ("true", "encryption"),

@@ -6,6 +6,7 @@ import pytest
 from pyrage import x25519
 
 from litelog.encryption.identities import find_identities, new_identity, read_identities
+from litelog.encryption.keys import GenerationKey
 from litelog.encryption.recipients import Recipients, read_recipients
 from litelog.errors import ConfigError
 
@@ -35,7 +36,7 @@ def test_each_recipient_reads_the_key_and_nobody_else_does(tmp_path) -> None:
 @pytest.mark.slow
 def test_one_identity_file_holds_those_of_every_kind(tmp_path) -> None:
     secret, public = new_identity()
-    passphrase = write(tmp_path / "passphrase", "correct horse\nbattery\n")
+    passphrase = write(tmp_path / "passphrase", " correct horse \nbattery\n")
     recipients = read_recipients([public], passphrase, COMMAND)
     wrapped = recipients.wrap(SECRET)
     assert recipients.names == (public, "passphrase", "command")
@@ -46,6 +47,14 @@ def test_one_identity_file_holds_those_of_every_kind(tmp_path) -> None:
     whole = read_identities(write(tmp_path / "id.txt", "\n".join(("# all", "", *lines))))
     assert [whole.unwrap([each]) for each in wrapped] == [SECRET] * 3
     assert "correct horse" not in repr(whole)
+
+
+def test_no_secret_is_in_the_description_of_what_holds_it() -> None:
+    key = GenerationKey(b"generation-secret")
+    recipients = Recipients(passphrase="correct horse", command=("wrap", "--token=horse"))
+    shown = repr((key, key.cipher("log", "key"), recipients))
+    assert "horse" not in shown
+    assert "secret" not in shown
 
 
 def test_what_a_claim_states_beyond_that_is_skipped(tmp_path) -> None:
@@ -61,14 +70,15 @@ def test_what_a_claim_states_beyond_that_is_skipped(tmp_path) -> None:
     ("recipients", "message"),
     [
         ([], "names no recipient"),
-        (["age1nokey"], "is neither a public key of age"),
-        (["AGE-SECRET-KEY-1QQQ"], "cannot be read"),
+        (["age1nokey"], "'age1nokey' is not a public key of age"),
+        (["AGE-SECRET-KEY-1QQQ"], "a secret key is given as a recipient"),
         (["/nowhere/keys"], "/nowhere/keys: cannot be read"),
     ],
 )
 def test_recipients_that_cannot_be_used_are_refused(recipients: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as raised:
         read_recipients(recipients)
+    assert "QQQ" not in str(raised.value)
 
 
 def test_a_file_of_recipients_without_one_or_with_a_secret_is_refused(tmp_path) -> None:
@@ -77,8 +87,12 @@ def test_a_file_of_recipients_without_one_or_with_a_secret_is_refused(tmp_path) 
     with pytest.raises(ConfigError, match="a secret key is given as a recipient") as raised:
         read_recipients([write(tmp_path / "secret", new_identity()[0])])
     assert "AGE-SECRET-KEY-1" not in str(raised.value)
-    with pytest.raises(ConfigError, match="its first line is empty"):
-        read_recipients([], write(tmp_path / "passphrase", "\nlater"))
+    with pytest.raises(ConfigError, match="line 2, is not a public key of age") as raised:
+        read_recipients([write(tmp_path / "identity", "# mine\npassphrase correct horse")])
+    assert "horse" not in str(raised.value)
+    for text in ("\nlater", "  \nlater", ""):
+        with pytest.raises(ConfigError, match="its first line is empty"):
+            read_recipients([], write(tmp_path / "passphrase", text))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from litelog.errors import CorruptObjectError, DowngradeError, EncryptedError, StoreError, WrongIdentityError
 from litelog.objects import claim as claims
+from litelog.objects.layout import Fencing
 from litelog.stores.encrypted_store import EncryptedStore, IdentityKeys
 from litelog.stores.object_store import ObjectReplicaClient, PassesWaiting
 from litelog.stores.opening import decrypting, opened_replica
@@ -97,6 +98,29 @@ def test_a_plain_generation_after_an_encrypted_one_is_refused() -> None:
             store.open(f"generations/{name}/wal/x")
     plain = EncryptedStore(inner, IdentityKeys(identities), refuses_downgrade=False)
     assert plain.open(f"generations/{name}/wal/x").read() == b"content"
+
+
+@pytest.mark.parametrize("fencing", Fencing)
+def test_a_plain_generation_of_the_epoch_of_an_encrypted_one_is_refused(fencing: Fencing) -> None:
+    """Whoever adds one chooses its name, and readers take the claim whose name sorts last."""
+    _, recipients, identities = make_identity()
+    for number in (0, 0xFFFFFFFF):
+        inner = MemoryStore("mine")
+        put_claim(inner, encrypted_claim(1, recipients, fencing=fencing))
+        added = put_claim(inner, encrypted_claim(1, None, number=number, fencing=Fencing.ISOLATED))
+        inner.put(f"generations/{added.generation}/wal/x", [b"content"])
+        with pytest.raises(DowngradeError, match="is not encrypted"):
+            store_for(identities, inner).open(f"generations/{added.generation}/wal/x")
+
+
+def test_a_copy_is_encrypted_also_if_somebody_put_a_plain_claim_there() -> None:
+    source, target = MemoryStore("mine"), MemoryStore("copy")
+    folder = GenerationFolder(source)
+    put_claim(target, encrypted_claim(1, None))
+    copy = folder.store.for_copy(target)
+    copy.put(folder.root + "wal/x", [b"content"])
+    assert b"content" not in target.open(folder.root + "wal/x").read()
+    assert copy.open(folder.root + "wal/x").read() == b"content"
 
 
 def test_only_with_an_identity_is_a_store_wrapped(tmp_path, monkeypatch) -> None:
