@@ -292,4 +292,5 @@ def _lines(comparison: CheckpointComparison) -> Iterator[str]:
         yield f"{of} is reached"
     else:
         signer = "" if comparison.signer is None else f", signed by {comparison.signer}"
-        yield f"{of}{signer}: holds all of {format_count(comparison.compared, 'log segment')} of it{older}"
+        segments = format_count(comparison.compared, "log segment")
+        yield f"{of}{signer}: the replica holds the bytes of {segments} of it{older}"

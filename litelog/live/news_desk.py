@@ -46,7 +46,7 @@ class NewsDesk:
         self._readers.add(reader)
 
     def leave(self, reader: WaitingReader) -> None:
-        """Wake it no more."""
+        """Stop waking it."""
         self._readers.discard(reader)
         if not self._readers and self._timer is not None:
             self._changes.forget(self._tell)

@@ -35,7 +35,7 @@ LIMITS = JsonLimits(size=256 << 20, values=4 << 20, texts=4 << 20, containers=1 
 """Limits of the JSON: a million log segments."""
 
 SIGNED = b"litelog checkpoint\n"
-"""What precedes the text that is signed, so that a signature of a checkpoint is none of anything else."""
+"""Precedes the text that is signed, so that the signature of a checkpoint is not valid for any other text."""
 
 _SIGNATURE_DIGITS, _KEY_DIGITS = 128, 64
 

@@ -1,4 +1,4 @@
-"""RetryReader: reads on after failures that pass, by opening the reader again at the record that comes next.
+"""RetryReader: continues after failures that pass, by opening the reader again at the record that comes next.
 
 Specified in litelog/reading/README.md#retries.
 """
@@ -28,7 +28,7 @@ class RetryReader(RecordStream):
                 print(record.value)
 
     Each record is returned once, in the order of the reader. All other errors reach the caller as the reader raises
-    them: that no record is there yet or any more, that records are gone, that there is no log, damage, a fork.
+    them: for example damage, a fork, records that are gone, and a log that does not exist.
     """
 
     def __init__(

@@ -166,7 +166,7 @@ def _plan_before_rewrite(
     *,
     dropped: bool,
 ) -> RestorePlan | None:
-    """Plan for a time from the generation before a rewrite, for a log whose writer begins it again as a habit.
+    """Plan for a time from the generation before a rewrite, for a log whose writer rewrites it from time to time.
 
     That generation holds the log as it was then. None for any other target, and if it holds nothing of that time.
     """

@@ -23,7 +23,7 @@ class HandshakeLimits(Protocol):
         """Count a connection, if there is room. Returns whether there is."""
 
     def dismiss(self, connection: Handshake) -> None:
-        """Count it no more."""
+        """Stop counting it."""
 
 
 class Handshake(asyncio.Protocol):

@@ -158,7 +158,7 @@ class ConnectionLimits:
         return True
 
     def dismiss(self, connection: LimitedConnection | Handshake) -> None:
-        """Count a connection no more. Idempotent."""
+        """Stop counting a connection. Idempotent."""
         self.connections.discard(connection)
 
     def make_room(self) -> bool:

@@ -51,14 +51,14 @@ class MirrorAcknowledgement:
         Args:
             url: The writer's log, as its daemon serves it: ``http://HOST:PORT/logs/NAME``.
             options: The options of the URL's store, such as ``token_file``.
-            timeout: How many seconds an append waits at most; None: as long as it takes.
+            timeout: How many seconds an append waits at most; None: no limit.
             clock: The source of monotonic times; None: the system's clock.
 
         Raises:
             ConfigError: The URL is not that of a served log, or an option or the timeout is invalid.
         """
         if timeout is not None and not timeout > 0:
-            raise ConfigError("timeout: write more than 0 seconds, or None to wait as long as it takes")
+            raise ConfigError("timeout: write more than 0 seconds, or None for no limit")
         store = open_store(url, options or {})
         if not isinstance(store, AwaitsMirrors):
             store.close()

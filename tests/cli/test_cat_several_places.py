@@ -107,7 +107,7 @@ def test_a_log_and_its_replica_are_one(litelog: Command) -> None:
     for options, said in (
         (("--generation", "ab", "log", place.replica), "--generation is for one place of a log, not for several"),
         (("--format", "gazette", "log", place.replica), "--format gazette is for one place"),
-        ((place.replica, "log"), "log: is not a replica: of several places of a log, only the first is its folder"),
+        ((place.replica, "log"), "log: is not a replica: of several places of a log, only the first may be a folder"),
     ):
         refused = litelog("cat", *options)
         assert (refused.code, said in refused.err) == (ExitCode.USAGE, True), refused.err

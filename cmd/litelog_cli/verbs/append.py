@@ -60,7 +60,7 @@ a mirror. Further commits do not wait, until a mirror has caught up.
     "--mirror-timeout",
     type=DURATION,
     metavar="DURATION",
-    help="How long a commit waits for a mirror.  [default: as long as it takes]",
+    help="How long a commit waits for a mirror.  [default: no limit]",
 )
 @click.option("--config", "config_file", metavar="FILE", help="Configuration file with the options of LOG_URL.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each commit.")

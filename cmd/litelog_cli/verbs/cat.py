@@ -207,7 +207,9 @@ def _refuse(why: str, *given: tuple[str, object]) -> None:
 def _place_of(options: CatOptions) -> ConsumedPlace:
     folder = next((place for place in options.places[1:] if not is_replica(place)), None)
     if folder is not None:
-        raise click.UsageError(f"{folder}: is not a replica: of several places of a log, only the first is its folder")
+        raise click.UsageError(
+            f"{folder}: is not a replica: of several places of a log, only the first may be a folder"
+        )
     first, *others = options.places
     return ConsumedPlace(first, options.config_file, options.format_name, options.pattern, options.state_dir, others)
 

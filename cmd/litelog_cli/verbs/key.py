@@ -1,4 +1,4 @@
-"""``litelog key``: makes identities for encrypted replicas, and shows who can read what."""
+"""``litelog key``: makes identities for encrypted replicas, and shows their public keys."""
 
 from __future__ import annotations
 

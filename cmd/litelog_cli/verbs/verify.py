@@ -86,8 +86,9 @@ Examples:
   litelog verify s3://bucket/events --expect-at-least c-1 --trusted-key pub.pem
 \b
 Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
-3 there is nothing, 6 anomalies, or less than was expected. A leftover (a foreign name, an object that no
-reader needs) is reported, and counts as an anomaly only with --strict.
+3 there is nothing, 6 anomalies, or less than was expected. A leftover (a foreign
+name, an object that no reader needs) is reported, and counts as an anomaly only
+with --strict.
 """
 )
 @click.argument("replica_url", metavar="REPLICA_URL|LOG_DIR", type=PLACE)

@@ -83,7 +83,10 @@ record ReadPlan(Head head, byte[] written, ByteBuffer rows, ByteBuffer extras) {
     return ask("narrow", bounds, List.of(), ReadPlan::parse);
   }
 
-  /** The aggregates of all records within the bounds, null for those of no records; null if only reading tells them. */
+  /**
+   * The aggregates of all records within the bounds, null for those of no records. Returns null if the records have to
+   * be read.
+   */
   Long[] totals(Bounds bounds, List<KeyTotals.Total> wanted) {
     return ask("totals", bounds, wanted, found -> MAPPER.readValue(found, Long[].class));
   }
