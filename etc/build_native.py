@@ -17,7 +17,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE, LIBRARY = "litelog/native/walks.c", "litelog/native/libwalks.so"
+SOURCE, LIBRARY = "litelog/native/walks.c", "litelog/native/libwalks.so.1"
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
@@ -35,7 +35,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
             self._compile(root / SOURCE, root / LIBRARY)
             return
         self._folder = tempfile.TemporaryDirectory()
-        library = Path(self._folder.name, "libwalks.so")
+        library = Path(self._folder.name, "libwalks.so.1")
         if self._compile(root / SOURCE, library):
             build_data["force_include"][str(library)] = LIBRARY
             build_data["pure_python"] = False

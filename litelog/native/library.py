@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(FOLDER, "walks.c")
-LIBRARY = os.path.join(FOLDER, "libwalks.so")
+LIBRARY = os.path.join(FOLDER, "libwalks.so.1")
+"""Its name ends in a number, since Python takes every file that ends in ``.so`` for a module."""
 
 
 @dataclass(slots=True)

@@ -62,7 +62,7 @@ class S3Server:
 
         moto lists every object that it ever made, even after the object was overwritten or deleted."""
         from moto.core.model_instances import reset_model_data
-        from moto.s3.models import s3_backends
+        from moto.s3.models import FakeKey, s3_backends
 
         held = set(s3_backends.bucket_accounts)
         yield self
@@ -70,8 +70,10 @@ class S3Server:
             s3_backends.reset()
         for name in set(s3_backends.bucket_accounts) - held:
             partition, account = s3_backends.bucket_accounts.pop(name)
-            for key in s3_backends[account][partition].buckets.pop(name).keys.values():
-                key.dispose()
+            keys = s3_backends[account][partition].buckets.pop(name).keys
+            for version in (version for key in list(keys) for version in keys.getlist(key)):
+                if isinstance(version, FakeKey):  # and not a delete marker
+                    version.dispose()
         reset_model_data()
 
     def make_user(self, actions: Iterable[str], bucket: str) -> dict[str, str]:

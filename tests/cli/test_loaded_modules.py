@@ -12,7 +12,6 @@ import pytest
 
 from litelog import LogWriter
 from litelog.errors import ExitCode
-from litelog_cli.main import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +44,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with LogWriter(folder / "log") as writer:
         writer.append([b"record", b"another record"])
     places = ("--state-dir", str(folder / "state"), str(folder / "log"), str(folder / "replica"))
-    assert run(["replicate", "--once", *places]) == ExitCode.DONE
+    loaded(["replicate", "--once", *places])
     return folder
 
 

@@ -13,7 +13,7 @@ from litelog.native import library
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[3]
-IN_WHEEL = "litelog/native/libwalks.so"
+IN_WHEEL = "litelog/native/libwalks.so.1"
 
 
 def build(folder: Path) -> Path:

@@ -18,7 +18,7 @@ needs_library = pytest.mark.skipif(load() is None, reason="the compiled library 
 
 
 def test_a_library_that_is_missing_or_no_library_is_not_used(tmp_path: Path) -> None:
-    path = tmp_path / "libwalks.so"
+    path = tmp_path / "libwalks.so.1"
     assert library._open(str(path), SOURCE) == (None, "it was not compiled when litelog was installed")
     path.write_bytes(b"\x7fELF and nothing else")
     loaded, why_not = library._open(str(path), SOURCE)

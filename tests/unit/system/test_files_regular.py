@@ -275,6 +275,7 @@ NEW_OR_FOLDER = ("O_EXCL", "O_DIRECTORY", "OPEN_FOLDER", "_FOLDER_FLAGS", "_FILE
 KNOWN = {
     "litelog/system/files.py": "the helper itself",
     "litelog/system/clock.py": "a file of the kernel's",
+    "litelog/native/library.py": "litelog's own source",
     "litelog/config/loading.py": "the file that a person names, which may be a pipe",
     "litelog/spark/wrappers.py": "the user's own cache",
     "litelog/spark/jobs/compact_task.py": "a file that this process made in a private folder",

@@ -14,20 +14,12 @@ from litelog.errors import ConfigError, StoreError
 from replica_clients.s3 import open_store
 from replica_clients.s3.settings import read_settings
 from replica_clients.s3.store import S3Store
-from tests.builders.servers import Answer, ScriptedServer, error_answer, s3_server
+from tests.builders.servers import Answer, ScriptedServer, error_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.builders.servers import Request, S3Server
 
 LARGE = 11 << 20
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as running:
-        yield running
 
 
 @pytest.fixture

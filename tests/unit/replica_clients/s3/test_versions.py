@@ -17,21 +17,13 @@ from replica_clients.s3 import open_store
 from replica_clients.s3.settings import read_settings
 from tests.builders.log_builder import make_log
 from tests.builders.restoring import files_in
-from tests.builders.servers import s3_server
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from litelog.stores.object_store import ObjectStore
     from tests.builders.servers import S3Server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as running:
-        yield running
 
 
 @pytest.fixture
