@@ -181,7 +181,7 @@ class EncryptedStore:
 
     def _find_encrypted_before(self, claim: Claim) -> Claim | None:
         """The newest claim of an encrypted generation that is older than ``claim``, or of its epoch; None if there is
-        none. Claims of one epoch have no order: whoever puts one chooses its name."""
+        none. Claims of one epoch have no order: the writer of each chooses its name."""
         for name in reversed(ObjectReplicaClient(self._inner).claims()):
             if name.epoch > claim.epoch or name == claim.name:
                 continue
