@@ -17,13 +17,13 @@ from litelog.formats.commit_tail import is_zero
 from litelog.formats.frame_chain import find_frames
 from litelog.formats.log_format import MAX_SEQUENCE, Damage, Tail
 from litelog.formats.netlog.messages import (
-    GZIP_MAGIC,
     LAST_CODEC,
     LAYOUT,
     MAX_PAYLOAD_BYTES,
     MESSAGE,
     MESSAGE_BYTES,
     SET,
+    find_suspects,
     is_set,
     split_set,
     unpack_set,
@@ -96,14 +96,10 @@ def _open_set(name: str, place: int, codec: int, payload: memoryview) -> Message
 
 def _refuse_hidden_sets(found: MessageRun, name: str, data: memoryview, offset: int) -> None:
     """Raise CorruptCommitError for the first plain message whose payload is a set: see ``is_set``."""
-    first = np.frombuffer(data, np.uint8)[found.positions + MESSAGE_BYTES]
-    suspects = np.flatnonzero((first <= LAST_CODEC) | (first == GZIP_MAGIC[0]))
-    for number in suspects.tolist():
-        if number in found.sets:
-            continue
-        at = int(found.positions[number])
-        end = int(found.positions[number + 1]) if number + 1 < len(found.positions) else found.end
-        if is_set(data[at + MESSAGE_BYTES : end]):
+    bounds = np.append(found.positions, found.end)
+    for number in find_suspects(data, bounds[:-1] + MESSAGE_BYTES, bounds[1:]).tolist():
+        at, end = int(bounds[number]), int(bounds[number + 1])
+        if number not in found.sets and is_set(data[at + MESSAGE_BYTES : end]):
             raise CorruptCommitError(name, offset + at, "codec", "that of a set", data[at])
 
 

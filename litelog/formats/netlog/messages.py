@@ -15,14 +15,15 @@ import struct
 import zlib
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from litelog.codec.compression import decompress_gzip, peek_gzip
 from litelog.codec.framed_snappy import decompress_framed_snappy
-from litelog.formats.frame_chain import find_frames
+from litelog.formats.frame_chain import find_frames, read_numbers
 from litelog.formats.log_format import MAX_COMMIT_BYTES
 from litelog.native.walks import Checksum, FrameLayout
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Int64s = npt.NDArray[np.int64]
@@ -94,10 +95,23 @@ def split_set(content: memoryview) -> tuple[Int64s, Int64s]:
     return starts, bounds[1:] - starts
 
 
-def is_set(payload: memoryview) -> bool:
-    """Whether the payload of a plain message is a whole set of several messages.
+def find_suspects(data: memoryview, starts: Int64s, ends: Int64s) -> Int64s:
+    """The numbers of the payloads at [starts, ends), none of which is empty, that ``is_set`` has to look at."""
+    every, sizes = np.frombuffer(data, np.uint8), ends - starts
+    first = every[starts]
+    plain = np.flatnonzero((first <= LAST_CODEC) & (sizes >= 2 * MESSAGE_BYTES))
+    held = read_numbers(data, ">u4", starts[plain] + LAYOUT.length_at)
+    plain = plain[held <= sizes[plain] - 2 * MESSAGE_BYTES]  # another message follows the first one
+    packed = np.flatnonzero((first == GZIP_MAGIC[0]) & (sizes >= len(GZIP_MAGIC)))
+    packed = packed[every[starts[packed] + 1] == GZIP_MAGIC[1]]
+    return np.sort(np.concatenate([plain, packed]))
 
-    Then the codec is damaged, which no checksum covers: one flipped bit turns a set into a plain message.
+
+def is_set(payload: memoryview) -> bool:
+    """Whether the payload of a plain message is a whole set of several messages, not all of which are empty.
+
+    Then the codec is damaged, which no checksum covers: one flipped bit turns a set into a plain message. Empty
+    messages are zeros, as a record may be.
     """
     if len(payload) >= MESSAGE_BYTES and payload[0] <= LAST_CODEC:
         return _holds_messages(payload)
@@ -113,11 +127,14 @@ def is_set(payload: memoryview) -> bool:
 
 
 def _holds_messages(content: memoryview) -> bool:
+    _, stored, length = MESSAGE.unpack_from(content)
+    if zlib.crc32(content[MESSAGE_BYTES : MESSAGE_BYTES + length]) != stored:
+        return False  # as nearly always
     try:
         starts, lengths = split_set(content)
     except ValueError:
         return False
-    if len(starts) < 2:
+    if len(starts) < 2 or not lengths.any():
         return False
     places = zip(starts.tolist(), lengths.tolist(), strict=True)
     return all(

@@ -210,7 +210,8 @@ def test_a_set_that_its_codec_calls_a_message_is_damage() -> None:
     for payload in (inner, gzip.compress(inner)):
         with pytest.raises(CorruptCommitError, match="codec"):
             decode(NETLOG_HEADER + netlog_message(payload) + netlog_message(b"next"))
-    for payload in (netlog_message(b"one"), gzip.compress(b"text"), gzip.compress(inner)[:-1], inner + b"x"):
+    others = (netlog_message(b"one"), gzip.compress(b"text"), gzip.compress(inner)[:-1], inner + b"x", bytes(18))
+    for payload in others:
         assert decode(NETLOG_HEADER + netlog_message(payload))[0].value == payload
 
 
