@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from litelog.config.models import Location
     from litelog.formats import LogFormat
     from litelog.log.source_position import SourcePosition
+    from litelog.objects.position import Generation
     from litelog.replicator.thread_pools import DestinationThreads
     from litelog.shipping.events import ReplicaEvents, ReplicaListener
     from litelog.stores.metered_store import RequestMeter
@@ -199,7 +200,7 @@ def _open_replica(
         encryption=claims,
     )
     task.replica = Replica(context, folder, owner)
-    task.lag = LagMeter(place.end, partial(_place_of, task.replica))
+    task.lag = LagMeter(place.end, partial(_shipped_of, task.replica))
     task.truncator = place.truncator
     if replica.scrub_interval != 0:
         task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)
@@ -273,8 +274,9 @@ def _make_scrub(
     )
 
 
-def _place_of(replica: Replica) -> SourcePosition | None:
-    return replica.place
+def _shipped_of(replica: Replica) -> tuple[Generation, SourcePosition] | None:
+    shipped = replica.shipped
+    return None if shipped is None else (shipped[0].generation, shipped[1])
 
 
 def _wrap(plain: ObjectStore, replica: ReplicaConfig, meter: RequestMeter) -> ObjectStore:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.log.source_position import SourcePosition
+    from litelog.objects.position import Generation
     from litelog.system.clock import Clock
 
 LOOK_SECONDS = 1.0
@@ -201,14 +202,15 @@ class _Mark(NamedTuple):
 class LagMeter:
     """The lag of one replica. Any thread may use it."""
 
-    def __init__(self, source: SourceEnd, place: Callable[[], SourcePosition | None]) -> None:
-        """``place`` returns the position up to which the log is acknowledged; None before the first sync."""
+    def __init__(self, source: SourceEnd, shipped: Callable[[], tuple[Generation, SourcePosition] | None]) -> None:
+        """``shipped`` returns the generation, and the position up to which the log is acknowledged there; None before
+        the first sync."""
         self.source = source
         self.history = LagHistory()
         self.records: int | None = 0
         """How many sequences the replica lacked at the last look; None if that is not known."""
-        self._pending: PendingRecords | None = None
-        self._place = place
+        self._pending: tuple[Generation, PendingRecords] | None = None
+        self._shipped = shipped
         self._marks: deque[_Mark] = deque()
         self._spacing = 0.0
         """How many seconds one mark may stand for."""
@@ -236,14 +238,16 @@ class LagMeter:
 
     def _count(self, most_bytes: int) -> int:
         """Count the records that the replica lacks, and return how many bytes that read."""
-        place, source = self._place(), self.source
-        if place is None:
+        shipped, source = self._shipped(), self.source
+        if shipped is None:
             self.records = None
             return 0
-        if self._pending is None:
-            self._pending = PendingRecords(source.folder, source.format, source.clock)
-        self.records = self._pending.count(place, min(most_bytes, MOST_BYTES))
-        return self._pending.read_bytes
+        generation, place = shipped
+        if self._pending is None or self._pending[0] != generation:  # a log that begins again counts otherwise
+            self._pending = generation, PendingRecords(source.folder, source.format, source.clock)
+        _, pending = self._pending
+        self.records = pending.count(place, min(most_bytes, MOST_BYTES))
+        return pending.read_bytes
 
     def read(self, now: float, caught_up: float) -> Lag:
         """Return the lag at the last look at the source. ``caught_up``: when a look began that found nothing to ship.
@@ -279,8 +283,8 @@ class LagMeter:
             self._marks.append(mark)
 
     def _find_place(self) -> tuple[Any, ...]:
-        place = self._place()
-        return () if place is None else find_place(place, self.source.format)
+        shipped = self._shipped()
+        return () if shipped is None else find_place(shipped[1], self.source.format)
 
 
 def find_place(place: SourcePosition, log_format: LogFormat) -> tuple[Any, ...]:

@@ -31,7 +31,7 @@ class _Reached(NamedTuple):
 
 
 class PendingRecords:
-    """Counts the records after a replica's position. For one thread.
+    """Counts the records after a replica's position in one generation. For one thread.
 
     While the replica catches up, it reads no counted byte again.
     """

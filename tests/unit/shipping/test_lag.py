@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.log.source_position import SourcePosition
+from litelog.objects.position import Generation
 from litelog.shipping.lag import IDLE_LOOK_SECONDS, MAX_MARKS, SAMPLES, Lag, LagHistory, LagMeter, SourceEnd
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
@@ -26,7 +27,7 @@ class Measured:
         self.source = SourceEnd(self.log.folder, self.log.format, self.clock)
         self.place: SourcePosition | None = None
         self.caught_up = float("-inf")
-        self.meter = LagMeter(self.source, lambda: self.place)
+        self.meter = LagMeter(self.source, lambda: None if self.place is None else (Generation("1"), self.place))
 
     def acknowledge(self) -> None:
         """Set the place to the log's end."""

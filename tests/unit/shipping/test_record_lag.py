@@ -13,15 +13,19 @@ from litelog.formats.registry import open_format
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.log.source import open_segment
 from litelog.log.source_position import SourcePosition
+from litelog.objects.position import Generation
 from litelog.shipping.lag import LagMeter, SourceEnd
 from litelog.shipping.record_lag import PendingRecords
 from litelog.system.clock import SystemClock
 from tests.builders.log_builder import make_log
 from tests.builders.manual_clock import ManualClock
 from tests.builders.recorded_logs import unpack
+from tests.builders.redis_log import make_redis_log
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+GENERATION = Generation("1")
 
 RECORDED = {
     "kafka": ("kafka", "rolled"),
@@ -97,7 +101,7 @@ def test_the_meter_has_it_while_the_replica_lacks_something(tmp_path: Path) -> N
     log, clock = make_log(tmp_path / "log"), ManualClock()
     log.roll(3)
     place = places(log.folder, "litelog")[0]
-    meter = LagMeter(SourceEnd(log.folder, log.format, clock), lambda: place)
+    meter = LagMeter(SourceEnd(log.folder, log.format, clock), lambda: (GENERATION, place))
     read = meter.measure_if_due(clock.monotonic(), float("-inf"), busy=True)
     assert (meter.records, read > 0) == (2, True)
     log.append(1)
@@ -107,3 +111,24 @@ def test_the_meter_has_it_while_the_replica_lacks_something(tmp_path: Path) -> N
     clock.advance(1)
     meter.measure_if_due(clock.monotonic(), float("-inf"), busy=True)
     assert meter.records == 3
+
+
+def test_the_meter_counts_again_in_another_generation(tmp_path: Path) -> None:
+    """Redis begins its log again with a base file, from which sequences count, and keeps its newest file."""
+    log, clock = make_redis_log(tmp_path / "log"), ManualClock()
+    log.increment(2)
+    for _ in range(9):
+        log.write(log.commit())
+    shipped = GENERATION, SourcePosition(2, log.name, sequence=1)
+    meter = LagMeter(SourceEnd(log.folder, log.format, clock), lambda: shipped)
+    meter.measure_if_due(clock.monotonic(), float("-inf"), busy=True)
+    assert meter.records == 9
+    log.increment(3)
+    log.write(log.commit())
+    clock.advance(1)
+    meter.measure_if_due(clock.monotonic(), float("-inf"), busy=True)
+    assert meter.records == 10
+    shipped = Generation("2"), SourcePosition(1, log.name, sequence=1)
+    clock.advance(1)
+    meter.measure_if_due(clock.monotonic(), float("-inf"), busy=True)
+    assert meter.records == 1

@@ -22,8 +22,8 @@ def suspects(payloads: list[bytes]) -> list[int]:
 
 
 def test_the_first_byte_alone_makes_no_suspect() -> None:
-    """Values with a schema's number begin with a zero, and other binary ones with any byte. ``is_set`` looks at them one
-    by one, in Python."""
+    """Values with a schema's number begin with a zero, and other binary ones with any byte. ``is_set`` takes one at a
+    time, in Python."""
     framed = [b"\x00\x00\x00\x00\x07" + b"\x1evalue %d" % number for number in range(1000)]
     assert suspects([*framed, *(bytes([first]) + bytes.fromhex("ff") * 30 for first in (0, 1, 2, 3, 0x1F))]) == []
     assert suspects([*framed, TWO, b"\x1f", gzip.compress(TWO)]) == [1000, 1002]
