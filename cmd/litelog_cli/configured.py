@@ -118,6 +118,13 @@ AS_OF = "litelog_cli.as_of"
 """Where click's context keeps the time that ``as_of_option`` states, in ISO 8601."""
 
 
+def require_present(what: str) -> None:
+    """Raise UsageError if ``--as-of`` is given: ``what`` is not a replica in S3, and has only its present state."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.get(AS_OF) is not None:
+        raise click.UsageError(f"--as-of reads earlier versions of objects in S3: it is not for {what}")
+
+
 def _at_time(replica: ConfiguredReplica) -> ConfiguredReplica:
     """The replica as it was at the time of ``--as-of``, if the verb has that. Raises UsageError."""
     context = click.get_current_context(silent=True)

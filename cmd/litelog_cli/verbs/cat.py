@@ -14,7 +14,7 @@ import click
 
 from litelog.units import StartKind, StartPoint
 from litelog_cli.arguments import FORMAT, GENERATION, PLACE, is_replica, parse_start, wait_for_place
-from litelog_cli.configured import find_log, find_replica
+from litelog_cli.configured import find_log, find_replica, require_present
 from litelog_cli.consuming import ConsumedPlace, consumed_batches
 from litelog_cli.inputs import (
     DEFAULT_FORMAT,
@@ -160,11 +160,15 @@ def _open_batches(
 ) -> Iterator[Columns]:
     """The records that the options ask for. ``stack`` closes what this opens."""
     if options.consumer is not None:
+        require_present("a consumer")
         return _consumer_batches(stack, options, options.consumer, start)
+    if not is_replica(options.place) and options.format_name != GAZETTE:
+        require_present(f"the log in {options.place}")
     if len(options.places) > 1:
         return _several_batches(stack, options, start, end)
     if options.format_name == GAZETTE:
         _require_journal(options)
+        require_present("the fragments of a journal")
         return journal_batches(stack, options.place, options.config_file, start, end, follow=options.follow)
     if is_replica(options.place):
         for option, given, why in (

@@ -9,7 +9,7 @@ import click
 
 from litelog.units import format_size
 from litelog_cli.arguments import FORMAT, GENERATION, PLACE, is_replica, opened_replica
-from litelog_cli.configured import find_log, find_replica
+from litelog_cli.configured import find_log, find_replica, require_present
 from litelog_cli.inputs import choose_format
 from litelog_cli.listed import as_of_option, choose_claim, place_config_option, wide_option
 from litelog_cli.output import format_moment, format_number, format_range, print_json, print_table, with_times
@@ -88,6 +88,7 @@ def segments(
     else:
         from litelog.formats.registry import open_format
 
+        require_present(f"the log in {place}")
         log = find_log(place, config_file)[0] if config_file is not None else None
         log_format = open_format(*choose_format(log, format_name, pattern))
         _print(local_segments(place, log_format), as_json, _WIDE_LOG if wide else _LOG)
