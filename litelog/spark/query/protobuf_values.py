@@ -150,12 +150,16 @@ def reader(name: str, descriptor: bytes, *, lenient: bool) -> Callable[[bytes], 
     def read(value: bytes) -> dict[str, Any] | None:
         try:
             return _read_fields(made.FromString(value), fields)
-        except DecodeError as error:
+        except (DecodeError, _UnfitError) as error:
             if lenient:
                 return None
             raise ValueError(f"decode: a value is not a message {name}: {error}") from None
 
     return read
+
+
+class _UnfitError(Exception):
+    """Spark's type has no such value."""
 
 
 _Fields = list[tuple[str, "Callable[[Any], Any]"]]
@@ -188,12 +192,7 @@ def _field_reader(field: Any) -> Callable[[Any], Any]:
 def _value_reader(field: Any) -> Callable[[Any], Any]:
     """The function that makes a value of Spark of one of Protobuf."""
     if field.message_type is not None:
-        if field.message_type.full_name == _TIMESTAMP:
-            return lambda value: value.seconds * 1_000_000 + value.nanos // 1000
-        if field.message_type.full_name == _DURATION:
-            return lambda value: value.seconds * 1_000_000 + int(value.nanos / 1000)
-        fields = _field_readers(field.message_type)
-        return lambda value: _read_fields(value, fields)
+        return _message_reader(field.message_type)
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
         unknown = f"UNKNOWN_ENUM_VALUE_{field.enum_type.name}_"
@@ -201,4 +200,22 @@ def _value_reader(field: Any) -> Callable[[Any], Any]:
     if field.cpp_type in (field.CPPTYPE_UINT32, field.CPPTYPE_UINT64):
         half = 1 << (31 if field.cpp_type == field.CPPTYPE_UINT32 else 63)
         return lambda value: (value + half) % (2 * half) - half
+    if field.type == field.TYPE_STRING:  # the package returns bytes that are not UTF-8 as they are, in proto2
+        return lambda value: value.decode(errors="replace") if isinstance(value, bytes) else value
     return lambda value: value
+
+
+def _message_reader(message: Any) -> Callable[[Any], Any]:
+    """As ``_value_reader``, for the values of a message's type."""
+    if message.full_name == _TIMESTAMP:
+        return lambda value: _require_fit(value.seconds * 1_000_000 + value.nanos // 1000)
+    if message.full_name == _DURATION:
+        return lambda value: _require_fit(value.seconds * 1_000_000 + int(value.nanos / 1000))
+    fields = _field_readers(message)
+    return lambda value: _read_fields(value, fields)
+
+
+def _require_fit(microseconds: int) -> int:
+    if not -(1 << 63) <= microseconds < 1 << 63:
+        raise _UnfitError(f"{microseconds} microseconds are no time of Spark")
+    return microseconds

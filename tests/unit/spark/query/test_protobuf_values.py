@@ -110,6 +110,26 @@ def test_a_value_that_is_not_a_message_is_an_error_or_null() -> None:
     assert decoded("Order", shop, b"\x08", lenient=True) == [None]
 
 
+def test_a_time_that_spark_cannot_hold_is_an_error_or_null() -> None:
+    """Seconds have 64 bits in Protobuf, and microseconds in Spark."""
+    everything = descriptor_set(ALL, known=KNOWN)
+    late = b"\x08" + b"\x80" * 8 + b"\x40"  # 2**62 seconds
+    for tag in (b"\x32", b"\x3a"):
+        value = tag + bytes([len(late)]) + late
+        assert decoded("All", everything, value, b"", lenient=True)[0] is None
+        with pytest.raises(ValueError, match="a value is not a message All"):
+            decoded("All", everything, value)
+
+
+def test_text_that_is_not_utf_8_is_read_as_java_does() -> None:
+    """``proto2`` does not check it."""
+    old = descriptor_set(
+        """name: "old.proto" package: "old" syntax: "proto2"
+        message_type { name: "Old" field { name: "text" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL } }"""
+    )
+    assert decoded("Old", old, b"\x0a\x03a\xffb") == [{"text": "a\ufffdb"}]
+
+
 @pytest.mark.parametrize(
     ("name", "files", "said"),
     [
