@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     ids=str,
 )
 def test_what_has_only_its_present_state_is_not_read_as_of_a_time(litelog: Command, verb, message: str) -> None:
-    assert litelog("append", "log", stdin="one\n").code == 0
+    assert litelog("append", "log", text="one\n").code == 0
     done = litelog(*verb, "--as-of", "1h")
     assert (done.code, done.out) == (ExitCode.USAGE, "")
     assert message in done.err
