@@ -1,11 +1,12 @@
-"""Optional capabilities of a store that only some programs use: copies, and the positions of consumers."""
+"""Optional capabilities of a store that only some programs use: copies, the positions of consumers, and versions."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from typing_extensions import Buffer
 
@@ -52,3 +53,51 @@ class KeepsConsumers(Protocol):
 
     def delete_consumer(self, name: str) -> bool:
         """Delete a consumer. Returns whether there was one. Raises StoreError."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyVersions:
+    """What a store that keeps versions of objects holds under one key."""
+
+    key: str
+    contents: int
+    """The number of versions that are content, 0 or more."""
+    markers: int
+    """The number of delete markers: each hides what was there before."""
+    is_hidden: bool
+    """Whether the newest version is a delete marker, so that readers find no object."""
+    is_same: bool
+    """Whether the store says that all contents are equal."""
+    is_versioned: bool
+    """Whether any of the versions has an id: a bucket that never kept versions has objects without one."""
+    changed: int
+    """When the first version after the first content was put, in microseconds since 1970; 0 if there is none."""
+
+
+class VersionListing(Protocol):
+    """Lists the versions of objects."""
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[KeyVersions]:
+        """List keys in order (by code point), also those whose newest version is a delete marker.
+
+        Args:
+            prefix: What the keys start with.
+            start_after: List only keys that sort after this one.
+
+        Raises:
+            StoreError: A request failed, or is not allowed; raised by the iterator.
+        """
+
+
+@runtime_checkable
+class KeepsVersions(Protocol):
+    """An optional capability of a store that may keep earlier versions of objects. Wrappers pass it on."""
+
+    @property
+    def kept_versions(self) -> VersionListing | None:
+        """The listing of versions; None if this store has none. Sends no request."""
+
+
+def kept_versions(store: ObjectStore) -> VersionListing | None:
+    """The listing of a store's versions; None if it does not have the capability."""
+    return store.kept_versions if isinstance(store, KeepsVersions) else None

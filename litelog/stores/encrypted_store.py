@@ -15,6 +15,7 @@ from litelog.errors import CorruptObjectError, DowngradeError, NotFoundError, St
 from litelog.objects import claim as claims
 from litelog.objects import layout
 from litelog.objects.position import epoch_of
+from litelog.stores.capabilities import kept_versions
 from litelog.stores.object_store import (
     ByteRange,
     ByteStream,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from litelog.encryption.identities import Identities
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
+    from litelog.stores.capabilities import VersionListing
     from litelog.stores.object_store import ObjectStore
 
 READ_BYTES = 64 * RECORD_BYTES
@@ -107,6 +109,10 @@ class EncryptedStore:
     @property
     def awaiting(self) -> ObjectStore:
         return self._inner.awaiting if isinstance(self._inner, PassesWaiting) else self._inner
+
+    @property
+    def kept_versions(self) -> VersionListing | None:
+        return kept_versions(self._inner)
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         cipher = self._cipher(key, is_put=True)

@@ -6,10 +6,11 @@ import logging
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from litelog.errors import StoreError
 from litelog.events import fields
+from litelog.stores.capabilities import kept_versions
 from litelog.stores.object_store import ByteRange, ByteStream, ObjectInfo
 from litelog.system.clock import SystemClock
 from litelog.system.memory import clear_error_frames
@@ -21,12 +22,21 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.stores.capabilities import KeyVersions, VersionListing
     from litelog.stores.object_store import ObjectStore
     from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> str: ...
+
+
+_Listed = TypeVar("_Listed", bound=_Keyed)
 
 DELETE_KEYS = 1000
 """The most keys in one attempt to delete: as many as S3 takes in a request. After a failure these are retried."""
@@ -102,21 +112,12 @@ class RetryingStore:
         return cast("BinaryIO", _ResumingStream(key, stream, open_from, self.attempt))
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        listing = self._inner.list(prefix, start_after)
-        while True:
-            try:
-                for info in listing:
-                    start_after = info.key
-                    yield info
-            except StoreError as error:
-                failure = error
-            else:
-                return
-            found, listing = self._next(prefix, start_after, failure)
-            if found is None:
-                return
-            start_after = found.key
-            yield found
+        return self.resumed(lambda after: self._inner.list(prefix, after), start_after)
+
+    @property
+    def kept_versions(self) -> VersionListing | None:
+        listing = kept_versions(self._inner)
+        return None if listing is None else _RetryingVersions(listing, self)
 
     def delete(self, keys: Iterable[str]) -> None:
         left = iter(keys)
@@ -126,19 +127,42 @@ class RetryingStore:
     def close(self) -> None:
         self._inner.close()
 
+    def resumed(
+        self, list_after: Callable[[str | None], Iterator[_Listed]], start_after: str | None
+    ) -> Iterator[_Listed]:
+        """Yield a listing of the inner store with these retries. ``list_after`` lists what sorts after a key."""
+        listing = list_after(start_after)
+        while True:
+            try:
+                for info in listing:
+                    start_after = info.key
+                    yield info
+            except StoreError as error:
+                failure = error
+            else:
+                return
+            found, listing = self._next(list_after, start_after, failure)
+            if found is None:
+                return
+            start_after = found.key
+            yield found
+
     def _next(
-        self, prefix: str, start_after: str | None, failure: StoreError
-    ) -> tuple[ObjectInfo | None, Iterator[ObjectInfo]]:
+        self,
+        list_after: Callable[[str | None], Iterator[_Listed]],
+        start_after: str | None,
+        failure: StoreError,
+    ) -> tuple[_Listed | None, Iterator[_Listed]]:
         """The next object after those that were given when a listing failed, and the listing to continue with."""
         failed: StoreError | None = failure
-        listing: Iterator[ObjectInfo] = iter(())
+        listing: Iterator[_Listed] = iter(())
 
-        def advance() -> ObjectInfo | None:
+        def advance() -> _Listed | None:
             nonlocal failed, listing
             if failed is not None:  # the attempt that was already made
                 error, failed = failed, None
                 raise error
-            listing = self._inner.list(prefix, start_after)
+            listing = list_after(start_after)
             return next(listing, None)
 
         return self.attempt(advance), listing
@@ -188,6 +212,17 @@ class RetryingStore:
         """The start of the time limit of a request that is tried ``now``: the start of the outage, if one lasts."""
         first, last = self._outage or (now, now)
         return first if self._policy.together and now - last <= self._policy.total_seconds else now
+
+
+class _RetryingVersions:
+    """A listing of versions that continues after its last key when a request fails."""
+
+    def __init__(self, inner: VersionListing, store: RetryingStore) -> None:
+        self._inner = inner
+        self._store = store
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[KeyVersions]:
+        return self._store.resumed(lambda after: self._inner.list(prefix, after), start_after)
 
 
 class _ResumingStream(ByteStream):

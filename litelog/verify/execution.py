@@ -18,6 +18,7 @@ from litelog.objects.wal_segment import LASTING_SEGMENTS, digest, may_be_remnant
 from litelog.reading import latest as reading
 from litelog.reading.fetch import OrderedPool, read_verified
 from litelog.reading.latest import latest
+from litelog.stores.capabilities import kept_versions
 from litelog.stores.object_store import ObjectReplicaClient, read_bounded
 from litelog.system.clock import SystemClock
 from litelog.verify.anchored_store import AnchoredStore
@@ -31,11 +32,12 @@ from litelog.verify.report import VerifiedGeneration, VerifyReport
 from litelog.verify.rewritten import find_unlike_record
 from litelog.verify.sealed import SealedChecks, SealedVerifier
 from litelog.verify.snapshots import SnapshotReader
+from litelog.verify.versions import check_versions
 from litelog.verify.wal import WalReader
 from litelog.verify.wal_checks import GenerationUnderTest, VerifyContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
@@ -103,6 +105,7 @@ def verify(  # noqa: PLR0913 - each is a choice of its own
             AnchoredStore(store), findings, Formats(formats, findings.unknown_formats), scope, pool, known or {}
         )
         generations = run.run(acknowledged)
+        check_versions(kept_versions(store), run.isolated, findings)
         comparison = run.compare(against) if against is not None else None
     return VerifyReport.of(store.url, findings, scope, generations, comparison, clock.monotonic() - started)
 
@@ -132,6 +135,11 @@ class _Verification:
         self._subjects: dict[Generation, GenerationUnderTest] = {}
         self._shipped: dict[Generation, tuple[ChainSegment, ...]] = {}
         self._extents: dict[Generation, ChainExtent] = {}
+
+    @property
+    def isolated(self) -> Collection[Generation]:
+        """The generations of owners that nothing fences."""
+        return self._claims.claims.isolated
 
     def run(self, acknowledged: Acknowledged | None) -> list[VerifiedGeneration]:
         """Judge everything. Return the result for each generation, oldest first."""

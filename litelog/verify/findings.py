@@ -64,6 +64,10 @@ class AnomalyKind(StrEnum):
     """The local log holds other bytes than the replica (``against``)."""
     AHEAD = "ahead"
     """The replica holds bytes at its end that the local log lacks, or lacks by now (``against``)."""
+    DELETED = "deleted"
+    """The store keeps versions, and a delete marker hides an object that litelog never deletes."""
+    OVERWRITTEN = "overwritten"
+    """The store keeps versions, and somebody put a key again. Harmless if all contents of the key are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,18 @@ class VerifyCounts:
         return self.claims + self.snapshots + self.sealed_segments + self.wal_segments
 
 
+@dataclass(frozen=True, slots=True)
+class VersionsChecked:
+    """Whether the versions of objects were looked at."""
+
+    is_done: bool = False
+    error: str | None = None
+    """Why they were not; None if they were, or if the store has no such thing as versions."""
+    tampered_since: int | None = None
+    """When the first object was deleted or overwritten that litelog deletes and overwrites never, in microseconds since
+    1970; None if there is none."""
+
+
 @dataclass(slots=True)
 class Findings:
     """Collects findings on the caller's thread, in an order that is the same in each run."""
@@ -207,6 +223,7 @@ class Findings:
     """How many these are, including those that were not kept."""
     unknown_formats: set[str] = field(default_factory=set)
     """Formats that are not installed here, whose commits were not judged."""
+    versions: VersionsChecked = field(default_factory=VersionsChecked)
     total: int = 0
     total_bytes: int = 0
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog.units import format_iso
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.claim import Claim
     from litelog.verify.chain import ChainExtent
-    from litelog.verify.findings import Anomaly, Findings, Scope
+    from litelog.verify.findings import Anomaly, Findings, Scope, VersionsChecked
     from litelog.verify.inventory import ListedObjects
     from litelog.verify.local_compare import Comparison
     from litelog.verify.snapshots import KnownSnapshots
@@ -90,6 +92,8 @@ class VerifyReport:
     """Formats that are not installed here, whose commits were not judged."""
     against: Comparison | None
     """The comparison with the local log, if it was requested."""
+    versions: VersionsChecked
+    """Whether earlier versions of objects were looked at."""
     seconds: float
 
     @property
@@ -100,7 +104,7 @@ class VerifyReport:
     @property
     def is_empty(self) -> bool:
         """Whether the store holds nothing of a replica."""
-        return not (self.claims or self.generations or self.failed)
+        return not (self.claims or self.generations or self.failed or self.harmful)
 
     @classmethod
     def of(
@@ -133,11 +137,13 @@ class VerifyReport:
             failed=findings.failed,
             unknown_formats=tuple(sorted(findings.unknown_formats)),
             against=against,
+            versions=findings.versions,
             seconds=seconds,
         )
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON values, for programs."""
+        since = self.versions.tampered_since
         return {
             "replica": self.replica,
             "claims": self.claims,
@@ -157,5 +163,8 @@ class VerifyReport:
             "unreadable_count": self.failed,
             "unknown_formats": self.unknown_formats,
             "against": None if self.against is None else self.against.as_json(),
+            "versions_checked": self.versions.is_done,
+            "versions_error": self.versions.error,
+            "tampered_since": None if since is None else format_iso(since),
             "seconds": self.seconds,
         }

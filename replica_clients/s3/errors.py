@@ -53,6 +53,7 @@ _OPERATIONS = frozenset(
             "CompleteMultipartUpload",
             "AbortMultipartUpload",
         ),
+        *("ListObjectVersions", "GetBucketVersioning", "GetObjectLockConfiguration"),
         *("GetObject", "HeadObject", "ListObjectsV2", "DeleteObject", "DeleteObjects", "HeadBucket", "CreateSession"),
     }
 )
@@ -90,6 +91,7 @@ _ACTIONS = {
     "open": "s3:GetObject on {objects} (and s3:ListBucket on {bucket}, or a missing object looks forbidden)",
     "read": "s3:GetObject on {objects}",
     "list": "s3:ListBucket on {bucket}",
+    "versions": "s3:ListBucketVersions on {bucket}",
     "delete": "s3:DeleteObject on {objects}",
     "abort": "s3:AbortMultipartUpload on {objects}",
 }
@@ -136,7 +138,8 @@ class S3Error(StoreError):
 
 
 class S3Failures:
-    """Creates litelog's errors from a store's failures. ``operation``: put, open, read, list, delete or abort."""
+    """Creates litelog's errors from a store's failures. ``operation``: put, open, read, list, versions, delete or
+    abort."""
 
     def __init__(self, settings: S3Settings, tokens: Collection[str] = ()) -> None:
         """``tokens``: session tokens of requests so far."""

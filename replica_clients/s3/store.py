@@ -31,7 +31,7 @@ from replica_clients.s3.errors import NO_BATCHES, NotS3Error, S3Error
 from replica_clients.s3.server_copy import copy_parts, is_one_service
 from replica_clients.s3.settings import S3Settings, read_settings
 from replica_clients.s3.upload import PART_BYTES, SINGLE_BYTES, S3Upload
-from replica_clients.s3.versions import Versions
+from replica_clients.s3.versions import VersionKeys, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.stores.capabilities import VersionListing
     from litelog.stores.object_store import ObjectStore
     from replica_clients.s3.errors import S3Failures
 
@@ -116,6 +117,10 @@ class S3Store:
     @property
     def is_known_to_list(self) -> bool:
         return self._connection.is_amazons
+
+    @property
+    def kept_versions(self) -> VersionListing | None:
+        return None if self._versions is not None else VersionKeys(self._connection, self._prefix)
 
     def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
         require_key(key)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.encryption.chunks import MAGIC
 from litelog.errors import ExistsError, NotFoundError, StoreError
 from litelog.objects import layout, wal_segment
+from litelog.stores.capabilities import KeyVersions
 from litelog.stores.object_store import ByteRange, NotSupportedError, ObjectInfo, require_key, require_prefix
 from replica_clients.file import FileStore
 from tests.simulation.scheduler import ViolationError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.stores.capabilities import VersionListing
     from litelog.stores.object_store import Root
     from tests.simulation.scheduler import Scheduler
 
@@ -93,6 +95,8 @@ class Bucket:
     counts: Counter[str]
     creation: Creation
     objects: dict[str, bytes] = field(default_factory=dict)
+    versions: dict[str, list[bytes | None]] = field(default_factory=dict)
+    """All versions of each key, oldest first; None is a delete marker. What the store lost itself is not among them."""
     network: NetworkConditions = field(default_factory=NetworkConditions)
     on_put: Callable[[str, bytes], None] = lambda _key, _body: None
     on_request: Callable[[str, str, str], None] = lambda _who, _moment, _request: None
@@ -123,6 +127,7 @@ class Bucket:
     def lose(self, key: str) -> None:
         """Lose an object."""
         del self.objects[key]
+        del self.versions[key]
         self.counts[f"fault: lost {_kind(key)}"] += 1
 
     def put(self, key: str, body: bytes, *, create_only: bool) -> None:
@@ -134,6 +139,7 @@ class Bucket:
         if self.objects.get(key, body) != body and self.creation is Creation.REFUSES:
             raise ViolationError(f"P6: {key} was overwritten")
         self.objects[key] = body
+        self.versions.setdefault(key, []).append(body)
         self.counts[f"put: {_kind(key, body)}"] += 1
         self.on_put(key, body)
 
@@ -146,14 +152,25 @@ class Bucket:
         end = None if byte_range.length is None else byte_range.start + byte_range.length
         return body[byte_range.start : end]
 
+    def page_versions(self, prefix: str, after: str | None, limit: int) -> list[KeyVersions]:
+        keys = sorted(key for key in self.versions if key.startswith(prefix) and (after is None or key > after))
+        return [_summed_up(key, self.versions[key]) for key in keys[:limit]]
+
     def page(self, prefix: str, after: str | None, limit: int) -> list[ObjectInfo]:
         keys = sorted(key for key in self.objects if key.startswith(prefix) and (after is None or key > after))
         return [ObjectInfo(key, len(self.objects[key])) for key in keys[:limit]]
 
     def delete(self, keys: list[str]) -> None:
         for key in keys:
+            self.versions.setdefault(key, []).append(None)
             if self.objects.pop(key, None) is not None:
                 self.counts[f"deleted: {_kind(key)}"] += 1
+
+
+def _summed_up(key: str, versions: list[bytes | None]) -> KeyVersions:
+    contents = [version for version in versions if version is not None]
+    markers = len(versions) - len(contents)
+    return KeyVersions(key, len(contents), markers, versions[-1] is None, len(set(contents)) < 2, True, len(versions))
 
 
 def _kind(key: str, body: bytes | None = None) -> str:
@@ -311,6 +328,10 @@ class SimulatedStore:
 
     def close(self) -> None: ...
 
+    @property
+    def kept_versions(self) -> VersionListing | None:
+        return _Versions(self) if isinstance(self.bucket, Bucket) else None
+
     def _request(self, operation: str, key: str, carry_out: Callable[[], Any]) -> Any:
         if self._scheduler.current is None:
             return carry_out()
@@ -375,6 +396,24 @@ class SimulatedStore:
 
     def _note(self, what: str) -> None:
         self.bucket.counts[f"fault: {what}"] += 1
+
+
+class _Versions:
+    """The versions of a bucket's objects, listed page by page through the network."""
+
+    def __init__(self, store: SimulatedStore) -> None:
+        self._store = store
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[KeyVersions]:
+        bucket = self._store.bucket
+        assert isinstance(bucket, Bucket)
+        while True:
+            after = start_after
+            page = self._store._request("list", prefix, lambda: bucket.page_versions(prefix, after, PAGE))  # noqa: B023
+            yield from page
+            if len(page) < PAGE:
+                return
+            start_after = page[-1].key
 
 
 class RootedStore(SimulatedStore):

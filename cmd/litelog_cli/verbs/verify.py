@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,7 +12,7 @@ import click
 
 from litelog.errors import ConfigError, ExitCode, LitelogError, NoReplicaError
 from litelog.formats.registry import open_stored_format
-from litelog.units import format_count, format_duration, format_size
+from litelog.units import format_count, format_duration, format_iso, format_size
 from litelog_cli.arguments import FORMAT, PLACE, SAMPLE, opened_replica
 from litelog_cli.checkpoints import CheckpointOptions, checkpoint_options, follow_task, read_task
 from litelog_cli.config_file import choose_state_dir, read_config
@@ -383,6 +384,19 @@ def _left_out(comparison: Comparison) -> Iterator[str]:
         yield f"not compared: {unlisted} more"
 
 
+def _about_versions(report: VerifyReport) -> Iterator[str]:
+    """Yield what was not checked of the versions of objects, or how to go back before somebody changed them."""
+    versions = report.versions
+    if versions.error is not None:
+        yield f"not checked: what somebody deleted or overwrote: {versions.error}"
+    if versions.tampered_since is not None:
+        as_of = format_iso(versions.tampered_since)
+        yield (
+            f"objects were deleted or overwritten since {as_of}: to read the replica as it was, "
+            f"litelog restore {shlex.quote(report.replica)} -o FOLDER --as-of {as_of}"
+        )
+
+
 def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> Iterator[str]:
     """Yield what was read and compared, and the verdict at the end."""
     objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
@@ -400,6 +414,7 @@ def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> It
             f"{with_log.folder}{older}; {format_size(with_log.behind)} there are not in the replica yet"
         )
         yield from _left_out(with_log)
+    yield from _about_versions(report)
     if drill is not None:
         yield str(drill)
     lying = sum(report.counts.values()) - report.harmful

@@ -500,10 +500,9 @@ class Lying:
             yield replace(info, size=info.size + (info.key == self.key))
 
 
-def test_every_kind_is_provoked_here_or_in_comparisons_with_the_log() -> None:
-    text = "".join(
-        Path(__file__).with_name(name).read_text() for name in ("test_execution.py", "test_local_compare.py")
-    )
+def test_every_kind_is_provoked_here_or_beside_this_module() -> None:
+    modules = ("test_execution.py", "test_local_compare.py", "test_versions.py")
+    text = "".join(Path(__file__).with_name(name).read_text() for name in modules)
     for kind in AnomalyKind:
         assert f'"{kind}"' in text, kind
 
