@@ -2,7 +2,8 @@
 
 The thread that holds the write lock writes the queue for all threads. A thread that waits for its own append takes
 the write lock itself, so a single writing thread pays for no hand-over. One background thread writes for asynchronous
-appends. It alone resolves their futures, in order and without the write lock, so a callback may append again.
+appends. It alone resolves their futures, in order and without the write lock, so a callback may append again. If
+appends are acknowledged elsewhere, a second thread does that: no write and no sync waits for an acknowledgement.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class GroupCommit:
         lock = threading.Lock()
         self.changed = threading.Condition(lock)
         """Guards the queue. Notified when the queue has room, when sequences become durable, and at the end."""
-        self._work = threading.Condition(lock)  # for the background thread alone
+        self._work = threading.Condition(lock)  # for the background threads alone
         self.write_lock = threading.RLock()
         self._queue: deque[Pending] = deque()
         self._queued_bytes = 0
@@ -87,6 +88,8 @@ class GroupCommit:
         self._poison: BaseException | None = None
         self._reported = False
         self._thread: threading.Thread | None = None
+        self._resolver: threading.Thread | None = None
+        """Resolves futures instead of ``_thread``, if there is an acknowledgement to wait for."""
         self._tick: Callable[[], None] | None = None
         self._tick_seconds: float | None = None
 
@@ -107,7 +110,7 @@ class GroupCommit:
             self._queue.append(pending)
             self._queued_bytes += pending.size
             if pending.future is not None:
-                self._work.notify()
+                self._work.notify_all()
         return pending
 
     def finish(self, pending: Pending) -> None:
@@ -173,7 +176,7 @@ class GroupCommit:
             if self._closing:
                 return False
             self._closing = True
-            self._work.notify()
+            self._work.notify_all()
             self.changed.notify_all()
         return True
 
@@ -189,8 +192,10 @@ class GroupCommit:
             with self.changed:
                 self._ended = True  # only now: the awaited sequence may have just become durable
                 self.changed.notify_all()
-            if self._thread is not None and self._thread is not threading.current_thread():
-                self._thread.join()  # takes as long as the disk or a callback takes
+            threads = [thread for thread in (self._thread, self._resolver) if thread is not None]
+            if threads and threading.current_thread() not in threads:
+                for thread in threads:
+                    thread.join()  # takes as long as the disk, an acknowledgement or a callback takes
                 self._resolve()
 
     def require_open(self) -> None:
@@ -242,7 +247,7 @@ class GroupCommit:
             asynchronous = [(pending.future, pending) for pending in group if pending.future is not None]
             self._resolvable.extend(asynchronous)
             if asynchronous:
-                self._work.notify()
+                self._work.notify_all()
             self.changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
@@ -258,6 +263,9 @@ class GroupCommit:
         if self._thread is None and not self._closing:
             self._thread = threading.Thread(target=self._run, name=f"append {self._name}", daemon=True)
             self._thread.start()
+            if self._acknowledgement is not None:
+                self._resolver = threading.Thread(target=self._run_resolver, name=f"resolve {self._name}", daemon=True)
+                self._resolver.start()
 
     def _run(self) -> None:
         due = self._clock.monotonic() + (self._tick_seconds or 0.0)
@@ -266,7 +274,7 @@ class GroupCommit:
                 self._work.wait_for(
                     self._has_work, None if self._tick is None else max(0.0, due - self._clock.monotonic())
                 )
-                if self._closing and not self._queue and not self._resolvable:
+                if self._closing and not self._queue and not self._resolves_too():
                     return
                 idle = not self._queue
             try:
@@ -274,13 +282,26 @@ class GroupCommit:
                     with self.write_lock:
                         self._write_group()
             finally:
-                self._resolve()
+                if self._acknowledgement is None:
+                    self._resolve()
             if self._tick is not None and self._tick_seconds is not None and self._clock.monotonic() >= due:
                 self._do_tick(self._tick)
                 due = self._clock.monotonic() + self._tick_seconds
 
+    def _run_resolver(self) -> None:
+        while True:
+            with self.changed:
+                self._work.wait_for(lambda: self._resolvable or self._closing)
+                if not self._resolvable and not self._queue:
+                    return  # ``finish_all`` resolves what is being written
+            self._resolve()
+
     def _has_work(self) -> bool:
-        return bool(self._queue or self._resolvable or self._closing)
+        return bool(self._queue or self._resolves_too() or self._closing)
+
+    def _resolves_too(self) -> bool:
+        """Whether there are futures to resolve, and the thread that writes does it."""
+        return self._acknowledgement is None and bool(self._resolvable)
 
     def _do_tick(self, tick: Callable[[], None]) -> None:
         with self.write_lock:
