@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
     from tests.simulation.scheduler import Scheduler
 
-LEFT_OUT = ("litelog.spark", "litelog.server", "litelog.native.libwalks")
-"""Modules that no simulated process runs, and the compiled library, which is no module."""
+LEFT_OUT = ("litelog.spark", "litelog.server")
+"""Modules that no simulated process runs."""
 
 IMPORTED = (
     "litelog.replicator.wiring",
