@@ -221,11 +221,10 @@ def test_interleavings_by_chance(tmp_path: Path, rivals: int, sealing: bool) -> 
         fenced += sum(play.fenced)
         stood_for += play.count_finals() > 0
         shutil.rmtree(folder)
-    assert fenced > (len(seeds) / 5 if NIGHTLY else 0)  # daemons do meet the fence
-    if not sealing:
-        assert not stood_for
-    elif NIGHTLY:  # few seeds may have none
-        assert stood_for > len(seeds) / 10
+    assert sealing or not stood_for
+    if NIGHTLY:  # few seeds may have none
+        assert fenced > len(seeds) / 5  # daemons do meet the fence
+        assert stood_for > len(seeds) / 10 or not sealing
 
 
 @pytest.mark.parametrize("sealing", [False, True])
