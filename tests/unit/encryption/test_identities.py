@@ -9,6 +9,7 @@ from litelog.encryption.identities import find_identities, new_identity, read_id
 from litelog.encryption.keys import GenerationKey
 from litelog.encryption.recipients import Recipients, read_recipients
 from litelog.errors import ConfigError
+from tests.builders.child import runs_in_child
 
 SECRET = bytes(range(32))
 XOR = "import sys; sys.stdout.buffer.write(bytes(b ^ 90 for b in sys.stdin.buffer.read()))"
@@ -34,6 +35,7 @@ def test_each_recipient_reads_the_key_and_nobody_else_does(tmp_path) -> None:
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_one_identity_file_holds_those_of_every_kind(tmp_path) -> None:
     secret, public = new_identity()
     passphrase = write(tmp_path / "passphrase", " correct horse \nbattery\n")
