@@ -47,16 +47,20 @@ def locked_log(folder: str, log_format: LogFormat) -> Iterator[None]:
 
 def require_no_writer(folder: str, names: Iterable[str]) -> None:
     """Raise LockedError if a program has one of these log segments open for writing, as far as the file system can
-    tell."""
+    tell, and SourceError if one cannot be opened."""
     for name in names:
         path = os.path.join(folder, name)
-        with suppress(FileNotFoundError):
+        try:
             descriptor = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
-            try:
-                if is_open_for_writing(descriptor):
-                    raise LockedError(path, f"{path}, which a program has open for writing,")
-            finally:
-                os.close(descriptor)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be opened: {error.strerror or error}") from error
+        try:
+            if is_open_for_writing(descriptor):
+                raise LockedError(path, f"{path}, which a program has open for writing,")
+        finally:
+            os.close(descriptor)
 
 
 def _open_lock(path: str, folder: int, log_format: LogFormat) -> int:
