@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 LARGE = 11 << 20
 
+pytestmark = pytest.mark.xdist_group("s3_versions")
+"""What moto loads for these takes 40 MiB: one worker pays."""
+
 
 @pytest.fixture
 def bucket(server: S3Server, request: pytest.FixtureRequest) -> str:

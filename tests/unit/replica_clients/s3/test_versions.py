@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from tests.builders.log_builder import LogBuilder
     from tests.builders.servers import S3Server
 
+pytestmark = pytest.mark.xdist_group("s3_versions")
+"""What moto loads for these takes 40 MiB: one worker pays."""
+
 
 @pytest.fixture
 def bucket(server: S3Server) -> str:
