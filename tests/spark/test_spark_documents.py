@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.spark.options import READ_OPTIONS
-from litelog.spark.scan.schema import TYPES
+from litelog.spark.scan.schema import FORMAT_TYPES, TYPES
 from litelog.spark.sink.options import OPTIONS
 from litelog.spark.stream.options import STREAM_OPTIONS
 from litelog_cli.main import run
@@ -55,5 +55,7 @@ def test_every_option_is_described() -> None:
 
 
 def test_every_column_is_described_with_its_type() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| `([A-Z]+)` \|", section(PAGE, "Columns"), re.MULTILINE)
-    assert {name: kind.lower() for name, kind in rows} == dict(TYPES)
+    rows = re.findall(r"^\| (`[^|]+`) \| (`[^|]+`) \|", section(PAGE, "Columns"), re.MULTILINE)
+    named = [(re.findall(r"`(\w+)`", names), re.findall(r"`([A-Z<>]+)`", kinds)) for names, kinds in rows]
+    described = {name: kind.lower() for names, kinds in named for name, kind in zip(names, kinds, strict=True)}
+    assert described == {**TYPES, **FORMAT_TYPES}
