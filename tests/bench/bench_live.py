@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 RECORD_BYTES = 100
 PATIENCE_SECONDS = 60.0
 CHUNK_BYTES = 1 << 18
+RECORD_MARK = b'"sequence"'  # stands once in the JSON of a record
 ARROW = "application/vnd.apache.arrow.stream"
 BARE_TRIP, BARE_SOCKET = "a bare write, fdatasync and socket round trip", "a bare socket"
 
@@ -142,6 +143,7 @@ def _echo(connection: socket.socket) -> None:
 def measure_followers(report: Report, work: Path, served: Served, followers: int, seconds: float) -> None:
     streams = [served.subscribe("/records?from=end&follow=true") for _ in range(followers)]
     counts = dict.fromkeys(range(followers), 0)
+    rests = dict.fromkeys(range(followers), b"")  # a read may end within the mark of a record
     records = int(seconds * 1000)
     selector = selectors.DefaultSelector()
     for number, stream in enumerate(streams):
@@ -154,7 +156,9 @@ def measure_followers(report: Report, work: Path, served: Served, followers: int
     deadline = time.monotonic() + seconds + PATIENCE_SECONDS
     while min(counts.values()) < records and time.monotonic() < deadline:
         for key, _ in selector.select(1.0):
-            counts[key.data] += os.read(key.fd, CHUNK_BYTES).count(b'"sequence"')
+            data = rests[key.data] + os.read(key.fd, CHUNK_BYTES)
+            counts[key.data] += data.count(RECORD_MARK)
+            rests[key.data] = data[1 - len(RECORD_MARK) :]
     used = cpu_seconds(served.pid) - before
     writing.join()
     for stream in streams:
