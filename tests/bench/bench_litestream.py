@@ -1,7 +1,7 @@
 """Measures litelog beside Litestream: the same rows, the same places, in turns.
 
 Every program on the path whose name begins with ``litestream`` takes part. S3 is a MinIO on the path, or the server at
-``--endpoint``, behind a pass-through that counts requests and bytes. All run as daemons with their defaults. litelog
+``--endpoint``; a proxy before it counts requests and bytes. All run as daemons with their defaults. litelog
 syncs what it ships to disk; Litestream does not. The time of a first contact ends with the last byte before the replica
 is quiet. The times are wall times, and processor times of the daemon or the command with its start.
 """

@@ -40,7 +40,7 @@ def replicate(work: Path, log: Path, replica: str, *more: str) -> Sequence[str |
 
 
 def idle_memory(command: Sequence[str | Path]) -> dict[str, int]:
-    """The sizes in bytes of /proc/PID/smaps_rollup of a daemon that has nothing to do any more, by name."""
+    """The sizes in /proc/PID/smaps_rollup of an idle daemon: bytes by the name of the row."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         time.sleep(SETTLE_SECONDS)
         lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]

@@ -58,7 +58,7 @@ class TwoMachines:
             subprocess.run(["ip", "netns", "del", _name(machine)], check=False)
 
     def cut(self) -> None:
-        """Pull the cable: packets are lost, and nobody is told."""
+        """Pull the cable: packets are lost, and neither end learns of it."""
         _ip("-n", _name("b"), "addr", "del", f"{ADDRESSES['b']}/24", "dev", "ethernet-b")
 
     def mend(self) -> None:

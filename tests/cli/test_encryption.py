@@ -190,7 +190,7 @@ def test_encryption_begins_a_generation_in_a_replica_that_was_plain(litelog: Com
 
 @pytest.mark.parametrize("is_forged", [False, True], ids=["plain", "forged"])
 def test_a_claim_that_was_exchanged_never_makes_the_daemon_ship_what_others_read(tree: Command, is_forged) -> None:
-    """``is_forged``: the claim has a key of whoever exchanged it, for a daemon that has an identity."""
+    """``is_forged``: an attacker exchanged the claim for one with another key, and the daemon has an identity."""
     path = tree.folder / "replica/epochs/00000001.json"
     claim = claims_of.parse(path.read_bytes())
     assert claim.encryption is not None

@@ -75,7 +75,7 @@ def run(place: Path, warm: Warm, stop: int, *tracing: str) -> subprocess.Complet
 
 
 def find_points(place: Path, warm: Warm) -> list[tuple[str, int]]:
-    """The calls of a driver, by name and number, at which to kill one."""
+    """The calls of a driver at which to kill one: a name, and how often it was called before."""
     done = run(place, warm, BATCHES, "-o", str(place / "trace"), "-e", f"trace={CALLS}")
     assert done.returncode == 0, done.stderr
     counts = count_calls(place / "trace")
