@@ -116,6 +116,11 @@ class Bodies:
         highest[self.stamped] = np.maximum.reduceat(self.timestamps, firsts)
         return lowest, highest
 
+    def time_range(self) -> tuple[int, int]:
+        """The lowest and the highest record timestamp of all commits, microseconds since 1970."""
+        lows, highs = self.timestamp_ranges()
+        return int(lows.min()), int(highs.max())
+
     def columns(self, first: int) -> Columns:
         """All records; the first one has sequence ``first``."""
         lengths = self.value_lengths

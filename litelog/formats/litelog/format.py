@@ -11,6 +11,7 @@ from litelog.formats.litelog.commit_batch import Commits
 from litelog.formats.litelog.commit_columns import Bodies
 from litelog.formats.litelog.commit_walk import Walk, find_commit, walk
 from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
+from litelog.formats.litelog.small_commit import SmallCommit
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
 from litelog.formats.numbered import NumberedFormat, NumberedNames
 
@@ -48,7 +49,7 @@ class LitelogFormat(NumberedFormat):
 
     def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:
         found = _walk_segment(name, data, offset, expect)
-        bodies = Bodies.check(name, data, offset, found.positions) if found.positions and not known else None
+        bodies = _check(name, data, offset, found) if found.positions and not known else None
         return _describe(data, offset, found, bodies)
 
     def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
@@ -59,7 +60,7 @@ class LitelogFormat(NumberedFormat):
         found = _walk_segment(name, data, offset, expect)
         if not found.positions:
             return _describe(data, offset, found, None), Columns.empty(data, has_timestamps=True)
-        bodies = Bodies.check(name, data, offset, found.positions)
+        bodies = _check(name, data, offset, found)
         return _describe(data, offset, found, bodies), bodies.columns(_first_sequence(data, found))
 
     def scan_commits(
@@ -87,10 +88,16 @@ class LitelogFormat(NumberedFormat):
         found = _walk_segment(name, data, offset, expect)
         if not found.positions:
             return Columns.empty(data, has_timestamps=True)
-        return Bodies.check(name, data, offset, found.positions).columns(_first_sequence(data, found))
+        return _check(name, data, offset, found).columns(_first_sequence(data, found))
 
 
-def _describe(data: memoryview, offset: int, found: Walk, bodies: Bodies | None) -> Scan:
+def _check(name: str, data: memoryview, offset: int, found: Walk) -> Bodies | SmallCommit:
+    """Check the columns of a walk's commits, of which there is at least one. Raises CorruptCommitError."""
+    small = SmallCommit.read(data, found.positions[0]) if len(found.positions) == 1 else None
+    return small or Bodies.check(name, data, offset, found.positions)
+
+
+def _describe(data: memoryview, offset: int, found: Walk, bodies: Bodies | SmallCommit | None) -> Scan:
     """The scan of a walk. Without ``bodies`` it has no timestamps."""
     first = lowest = highest = None
     records, last_commit = 0, offset
@@ -99,8 +106,7 @@ def _describe(data: memoryview, offset: int, found: Walk, bodies: Bodies | None)
         records = (found.next or first) - first
         last_commit = offset + found.positions[-1]
     if bodies is not None:
-        lows, highs = bodies.timestamp_ranges()
-        lowest, highest = int(lows.min()), int(highs.max())
+        lowest, highest = bodies.time_range()
     return Scan(
         start=offset,
         end=offset + found.end,
