@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING
 from litelog.units import format_iso
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from litelog.formats.columns import Record
 
 
-def record_fields(record: Record) -> dict[str, object]:
+def record_fields(record: Record, names: Collection[str] | None = None) -> dict[str, object]:
     """The fields of a record, and the columns of its format. The timestamp is ISO 8601 in UTC. Bytes are in the form of
-    ``json_bytes``."""
-    fields: dict[str, object] = {
-        "sequence": record.sequence,
-        "timestamp": None if record.timestamp is None else format_iso(record.timestamp),
-        "key": json_bytes(record.key),
-        "value": None if record.is_null else json_bytes(record.value),
-    }
+    ``json_bytes``. ``names``: the only ones that are wanted; None: all."""
+    fields: dict[str, object] = {}
+    if names is None or "sequence" in names:
+        fields["sequence"] = record.sequence
+    if names is None or "timestamp" in names:
+        fields["timestamp"] = None if record.timestamp is None else format_iso(record.timestamp)
+    if names is None or "key" in names:
+        fields["key"] = json_bytes(record.key)
+    if names is None or "value" in names:
+        fields["value"] = None if record.is_null else json_bytes(record.value)
     for name, value in (record.extra or {}).items():
-        fields[name] = value
-        if isinstance(value, list):
-            fields[name] = [_json_item(item) for item in value]
+        if names is None or name in names:
+            fields[name] = [_json_item(item) for item in value] if isinstance(value, list) else value
     return fields
 
 

@@ -147,8 +147,4 @@ ENCODINGS: Mapping[str, Callable[[Sequence[str]], RecordEncoding]] = {
 
 
 def _json_records(columns: Columns, names: Sequence[str]) -> list[bytes]:
-    wanted = frozenset(names)
-    return [
-        json.dumps({name: value for name, value in record_fields(record).items() if name in wanted}).encode()
-        for record in columns.records()
-    ]
+    return [json.dumps(record_fields(record, names)).encode() for record in columns.records()]

@@ -19,6 +19,7 @@ from litelog.events import fields, is_worth_logging
 from litelog.log.follower import Follower
 from litelog.objects.position import Position
 from litelog.system.change_signal import ChangeSignal
+from litelog.system.folder_signal import FolderSignal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,21 +161,25 @@ class LiveBuffer:
         self._view = BufferView()
         self.changes = ChangeSignal()
         """Reports each change of ``view``."""
-        self._wake = threading.Event()
+        self._signal: FolderSignal | None = None
+        """Wakes the thread; None before it runs."""
         self._stopped = False
         self._failures = 0
-        self._thread = threading.Thread(target=self._run, name="live", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to follow the log. Idempotent. One thread at a time."""
-        if self._thread.ident is None:
+        if self._thread is None:
+            self._signal = signal = FolderSignal(self._source.folder, self._watcher)
+            self._thread = threading.Thread(target=self._run, args=(signal,), name="live", daemon=True)
             self._thread.start()
 
     def stop(self, timeout: float = 1.0) -> None:
         """End the thread, and wait for that up to ``timeout`` seconds. Idempotent."""
         self._stopped = True
-        self._wake.set()
-        if self._thread.is_alive():
+        if self._signal is not None:
+            self._signal.wake()
+        if self._thread is not None:
             self._thread.join(timeout)
 
     @property
@@ -213,13 +218,12 @@ class LiveBuffer:
         found.reverse()
         return found
 
-    def _run(self) -> None:
+    def _run(self, signal: FolderSignal) -> None:
         while not self._stopped:
-            self._wake.clear()
             wait = RETRY_SECONDS
             try:
                 # Armed before the log is read: what is appended meanwhile wakes the thread again.
-                armed = self._watcher.arm(self._source.folder, self._wake.set)
+                armed = signal.arm()
                 placed = self._find_follower()
                 if placed is not None:
                     self._read_all(*placed)
@@ -229,22 +233,17 @@ class LiveBuffer:
             except DivergedError as error:
                 self._set_error(str(error))
                 self._release()  # what was read after the acknowledged position may be of another history
-                self._disarm()
+                signal.disarm()  # a new generation may be about to begin: wait for a while, whatever happens
             except (LitelogError, OSError) as error:
                 self._fail(error)
-                self._disarm()
+                signal.disarm()
             except Exception:
                 extra = fields("live-ended", log=self._source.folder)
                 _logger.exception("%s: live reading ended; replication continues", self._source.folder, extra=extra)
-                return
-            self._wake.wait(wait)
+                break
+            signal.wait(wait)
         self._release()
-
-    def _disarm(self) -> None:
-        """Wait for a while after an error, whatever happens in the folder: a new generation may be about to begin."""
-        self._watcher.disarm(self._source.folder, self._wake.set)
-        if not self._stopped:
-            self._wake.clear()
+        signal.close()
 
     def _release(self) -> None:
         if self._follower is not None:

@@ -21,6 +21,9 @@ history."""
 LEAST_CHECKED_BYTES = 1 << 10
 """The fewest bytes that are compared, if as many were read at once: a text's last line may be empty, or one brace."""
 
+FEW_BYTES = 16 << 10
+"""Up to so many bytes, a second checksum over them takes less time than joining two checksums."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
@@ -119,7 +122,7 @@ def make_run(
         finished_start=place.finished_start,
         finished_digest=place.finished_digest,
         offset=scan.end,
-        crc_total=combine(place.crc_total, crc, len(data)),
+        crc_total=crc32c(data, place.crc_total) if len(data) <= FEW_BYTES else combine(place.crc_total, crc, len(data)),
         sequence=scan.next,
         epoch=scan.epoch,
         check_start=check_start,

@@ -91,6 +91,31 @@ class Watcher:
             if arming is not None:
                 self._remove(arming)
 
+    @staticmethod
+    def open_inotify() -> int:
+        """Open an inotify descriptor for one thread, which never blocks; -1 if none is left."""
+        from watchdog.observers.inotify_c import inotify_init  # noqa: PLC0415
+
+        descriptor = inotify_init()
+        if descriptor >= 0:
+            os.set_inheritable(descriptor, False)
+            os.set_blocking(descriptor, False)
+        return descriptor
+
+    def add_watch(self, descriptor: int, folder: str) -> int:
+        """Watch a folder through such a descriptor until ``remove_watch``. Returns the watch, which is the same as
+        before for the same folder; -1 if it cannot be watched."""
+        from watchdog.observers.inotify_c import InotifyConstants, inotify_add_watch  # noqa: PLC0415
+
+        return int(inotify_add_watch(descriptor, os.fsencode(folder), self._mask & ~InotifyConstants.IN_ONESHOT))
+
+    @staticmethod
+    def remove_watch(descriptor: int, watch: int) -> None:
+        """Stop watching a folder. Does nothing if the folder is gone."""
+        from watchdog.observers.inotify_c import inotify_rm_watch  # noqa: PLC0415
+
+        inotify_rm_watch(descriptor, watch)  # type: ignore[arg-type]
+
     def close(self) -> None:
         """Stop the thread and drop all armings, without a call. Idempotent. Do not call it inside ``wake``."""
         with self._lock:

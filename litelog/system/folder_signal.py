@@ -1,0 +1,90 @@
+"""FolderSignal: one thread's wait for a change in one folder, without another thread between the two.
+
+A ``Watcher`` serves any number of folders, and its thread wakes those who wait. That hand-over takes longer than a small
+append takes to be read, so a thread that serves readers at the end of a log has a descriptor of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from litelog.system.inotify import Watcher
+
+_EVENT_BYTES = 64 << 10
+"""How many bytes of events are taken at once. The kernel merges equal ones."""
+
+
+class FolderSignal:
+    """One thread calls the methods; any thread calls ``wake``. Wake-ups are hints only. Writes through mmap cause none.
+
+    Without an inotify descriptor to be had, a ``Watcher`` reports the changes.
+    """
+
+    def __init__(self, folder: str, watcher: Watcher) -> None:
+        self._folder = folder
+        self._watcher = watcher
+        self._lock = threading.Lock()
+        self._woken, self._waking = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._waking, False)
+        self._inotify = watcher.open_inotify() if watcher.available else -1
+        self._watch = -1
+        self._poll = select.poll()
+        for descriptor in (self._woken, self._inotify):
+            if descriptor >= 0:
+                self._poll.register(descriptor, select.POLLIN)
+
+    def arm(self) -> bool:
+        """Let ``wait`` return for what changes in the folder from now on. Call it before the folder is looked at. Arming
+        again finds the folder that has the path now. Returns False if changes are not reported: then poll."""
+        if self._inotify < 0:
+            return self._watcher.arm(self._folder, self.wake)
+        watch = self._watcher.add_watch(self._inotify, self._folder)
+        if watch != self._watch:
+            self._remove_watch()
+            self._watch = watch
+        return watch >= 0
+
+    def disarm(self) -> None:
+        """Let ``wait`` return only for ``wake``, until ``arm`` is called."""
+        if self._inotify < 0:
+            self._watcher.disarm(self._folder, self.wake)
+        self._remove_watch()
+        self._take(self._inotify)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a change or ``wake``, up to ``seconds``. What comes after the return is kept for the next call."""
+        for descriptor, _ in self._poll.poll(seconds * 1000):
+            self._take(descriptor)
+
+    def wake(self) -> None:
+        """Let the wait that is under way, or the next one, return at once. Does nothing after ``close``."""
+        with self._lock, suppress(BlockingIOError):  # a full pipe wakes as well
+            if self._waking >= 0:
+                os.write(self._waking, b"\0")
+
+    def close(self) -> None:
+        """Close the descriptors. Idempotent."""
+        if self._inotify < 0:
+            self._watcher.disarm(self._folder, self.wake)
+        with self._lock:
+            for descriptor in (self._woken, self._waking, self._inotify):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._woken = self._waking = self._inotify = -1
+
+    def _remove_watch(self) -> None:
+        watch, self._watch = self._watch, -1
+        if watch >= 0:
+            self._watcher.remove_watch(self._inotify, watch)
+
+    @staticmethod
+    def _take(descriptor: int) -> None:
+        if descriptor >= 0:
+            with suppress(BlockingIOError):
+                os.read(descriptor, _EVENT_BYTES)
