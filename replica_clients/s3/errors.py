@@ -53,7 +53,7 @@ _OPERATIONS = frozenset(
             "CompleteMultipartUpload",
             "AbortMultipartUpload",
         ),
-        *("ListObjectVersions", "GetBucketVersioning", "GetObjectLockConfiguration"),
+        *("ListObjectVersions", "GetBucketVersioning", "GetObjectLockConfiguration", "PutObjectRetention"),
         *("GetObject", "HeadObject", "ListObjectsV2", "DeleteObject", "DeleteObjects", "HeadBucket", "CreateSession"),
     }
 )
@@ -92,6 +92,9 @@ _ACTIONS = {
     "read": "s3:GetObject on {objects}",
     "list": "s3:ListBucket on {bucket}",
     "versions": "s3:ListBucketVersions on {bucket}",
+    "versioning": "s3:GetBucketVersioning on {bucket}",
+    "lock settings": "s3:GetBucketObjectLockConfiguration on {bucket}",
+    "lock": "s3:PutObjectRetention on {objects}",
     "delete": "s3:DeleteObject on {objects}",
     "abort": "s3:AbortMultipartUpload on {objects}",
 }
@@ -138,8 +141,7 @@ class S3Error(StoreError):
 
 
 class S3Failures:
-    """Creates litelog's errors from a store's failures. ``operation``: put, open, read, list, versions, delete or
-    abort."""
+    """Creates litelog's errors from a store's failures. ``operation``: a key of ``_ACTIONS``, or ``sign``."""
 
     def __init__(self, settings: S3Settings, tokens: Collection[str] = ()) -> None:
         """``tokens``: session tokens of requests so far."""

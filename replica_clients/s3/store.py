@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.stores.access import Access, Role
     from litelog.stores.capabilities import VersionListing
     from litelog.stores.object_store import ObjectStore
     from replica_clients.s3.errors import S3Failures
@@ -121,6 +122,17 @@ class S3Store:
     @property
     def kept_versions(self) -> VersionListing | None:
         return None if self._versions is not None else VersionKeys(self._connection, self._prefix)
+
+    def examine(self, prefix: str) -> Access:
+        from replica_clients.s3.access import AccessTrial  # noqa: PLC0415 - only ``litelog check`` needs it
+
+        require_prefix(prefix)
+        return AccessTrial(self._connection, prefix).run()
+
+    def least_policy(self, role: Role, *, deletes: bool) -> Mapping[str, object]:
+        from replica_clients.s3.policies import least_policy  # noqa: PLC0415 - only ``litelog check`` needs it
+
+        return least_policy(self.settings, role, deletes=deletes)
 
     def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
         require_key(key)

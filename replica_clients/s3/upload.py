@@ -148,9 +148,7 @@ class S3Upload:
         self._part_bytes = part_bytes
         self._budget = budget
         self._encryption = _encryption(connection.settings)
-        algorithm = _ALGORITHMS.get(connection.settings.checksum)
-        self._declared = {"ChecksumAlgorithm": algorithm} if algorithm else {}
-        """Names the digest in a header of its own: buckets with a default retention ask for it."""
+        self._declared = _declared(connection.settings)
         self._in_progress: set[threading.Event] = set()
 
     def put(self, key: str, body: Iterable[Buffer], create_only: bool) -> None:
@@ -184,9 +182,7 @@ class S3Upload:
                 self._put_single(key, first.content[0], condition)
 
     def _put_single(self, key: str, content: bytes, condition: dict[str, str]) -> None:
-        checked = digest(content, self._settings.checksum)
-        asked = {**checked, **self._declared, **condition, **placement(self._settings), **self._encryption}
-        self._request("put", key, "put_object", Body=content, **asked)
+        put_single(self._connection, key, content, **condition, **placement(self._settings))
 
     def _put_parts(self, key: str, parts: Parts, condition: dict[str, str], first: UploadPart | None = None) -> None:
         asked = {**self._declared, **placement(self._settings), **self._encryption}
@@ -307,6 +303,16 @@ def _wait_for(running: set[Future[None]], left: int) -> set[Future[None]]:
     return running
 
 
+def put_single(connection: S3Connection, key: str, content: bytes, **asked: object) -> dict[str, Any]:
+    """Put an object in one request, with its digest, and encrypted as the settings say. ``asked``: more parameters.
+
+    Returns the answer. Raises ExistsError and StoreError.
+    """
+    settings = connection.settings
+    sent = {**digest(content, settings.checksum), **_declared(settings), **asked, **_encryption(settings)}
+    return connection.request("put", key, "put_object", Key=settings.prefix + key, Body=content, **sent)
+
+
 def digest(content: bytes, checksum: str) -> dict[str, str]:
     """The request parameter with the digest of ``content``."""
     if checksum == "sha256":
@@ -336,6 +342,12 @@ def placement(settings: S3Settings) -> dict[str, object]:
     if settings.legal_hold:
         asked["ObjectLockLegalHoldStatus"] = "ON"
     return asked
+
+
+def _declared(settings: S3Settings) -> dict[str, object]:
+    """The parameter that names the digest in a header of its own: buckets with a default retention ask for it."""
+    algorithm = _ALGORITHMS.get(settings.checksum)
+    return {"ChecksumAlgorithm": algorithm} if algorithm else {}
 
 
 def _encryption(settings: S3Settings) -> dict[str, object]:

@@ -58,6 +58,7 @@ def test_json_is_one_object_a_step_and_the_result(litelog: Command) -> None:
         "fencing": "isolated",
         "usable": True,
         "usable_fencing": ["required", "isolated"],
+        "access": None,
     }
 
 
@@ -70,7 +71,7 @@ def test_a_store_that_refuses_puts_fails_the_check(litelog: Command) -> None:
     assert "nothing can be replicated there" in steps[0]["meaning"]
     url = f"file://{litelog.folder}/replica"
     assert result.pop("version") == 1
-    assert result == {"replica": url, "fencing": "required", "usable": False, "usable_fencing": []}
+    assert result == {"replica": url, "fencing": "required", "usable": False, "usable_fencing": [], "access": None}
     assert "none (requested: isolated)" in litelog("check", "--fencing", "isolated", "replica").out
 
 

@@ -10,10 +10,12 @@ import click
 
 from litelog.errors import ExitCode
 from litelog.objects.layout import Fencing
+from litelog.stores.access import Role
 from litelog_cli.arguments import PLACE, is_replica
 from litelog_cli.configured import ConfiguredReplica, find_sources
 from litelog_cli.listed import print_heading
 from litelog_cli.output import echo, print_json, print_table
+from litelog_cli.store_access import examine_access, print_access, print_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +31,7 @@ Examples:
   litelog check --json s3://bucket/events
   litelog check --fencing isolated sftp://backup/events
   litelog check --config /etc/litelog.yml /var/lib/events
+  litelog check --policy daemon s3://bucket/events > policy.json
 """
 )
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
@@ -40,8 +43,17 @@ Examples:
     type=click.Choice([mode.value for mode in Fencing]),
     help="How to fence the replica; isolated works without create-only puts.  [default: as configured, or required]",
 )
+@click.option(
+    "--policy",
+    type=click.Choice([role.value for role in Role]),
+    help="Print instead the least policy of S3 for a daemon, for a reader (restore, cat, verify) or for a pruner "
+    "(prune), as JSON. Sends no request.",
+)
+@click.option("--no-delete", is_flag=True, help="With --policy daemon: the policy of a daemon with no-delete.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step, and one for the result.")
-def check(place: str, config_file: str | None, fencing: str | None, as_json: bool) -> int:
+def check(
+    place: str, config_file: str | None, fencing: str | None, policy: str | None, no_delete: bool, as_json: bool
+) -> int:
     """Try all that replication does at REPLICA_URL, or at each replica of a configured log, with test objects.
 
     Writes a small object, reads and lists it, and overwrites it, which the store must refuse. Lets eight threads put
@@ -49,8 +61,17 @@ def check(place: str, config_file: str | None, fencing: str | None, as_json: boo
     Lists 1,001 objects, which takes a second or more (not done in a folder). Prints how long each step took, what is
     missing, the consequences, and which fencing the store supports. Exits with code 1 if something that replication
     needs is missing. The daemon tries the same with fewer objects before its first claim at a destination.
+
+    On S3 it also says whether the bucket keeps versions and locks objects, and tries with test objects what somebody
+    who steals these credentials could do: read, overwrite, delete, delete versions, and end locks.
     """
+    if no_delete and policy != Role.DAEMON:
+        raise click.UsageError("--no-delete is for --policy daemon")
     replicas = find_sources((place,), config_file).replicas
+    if policy is not None:
+        for replica in replicas:
+            print_policy(replica.url, replica.options, Role(policy), deletes=not no_delete)
+        return ExitCode.DONE
     modes = [Fencing(fencing) if fencing is not None else replica.fencing for replica in replicas]
     checked = [_check(*pair, len(replicas) > 1, as_json) for pair in zip(replicas, modes, strict=True)]
     return ExitCode.DONE if all(checked) else ExitCode.FAILURE
@@ -75,15 +96,19 @@ def _check(replica: ConfiguredReplica, fencing: Fencing, heading: bool, as_json:
                 steps.append(step)
                 if as_json:
                     print_json(step.as_json())
+            access = examine_access(store)
         finally:
             store.close()
     usable = _usable_fencing(steps)
     if as_json:
-        print_json({"replica": store.url, "fencing": fencing, "usable": fencing in usable, "usable_fencing": usable})
+        result = {"replica": store.url, "fencing": fencing, "usable": fencing in usable, "usable_fencing": usable}
+        print_json({**result, "access": None if access is None else access.as_json()})
     else:
         print_heading(store.url if heading else None, echo)
         shown = [step for step in steps if _is_shown(step)]
         print_table(("step", "result", "ms", ""), [_row(step) for step in shown], numbers=("ms",))
+        if access is not None:
+            print_access(access)
         echo(f"usable with fencing: {' or '.join(usable) or 'none'} (requested: {fencing})")
         if made:
             echo(f"{folder} does not exist: it was made for the check, and removed again")
