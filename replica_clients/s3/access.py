@@ -149,10 +149,7 @@ class AccessTrial:
         if may is False and not self._is_marker and self._found.has_lock is not False:
             self._attempts.append(Attempt(Deed.DELETE_VERSIONS, None, "refused, perhaps only as the object is locked"))
             return
-        meaning = (
-            "deletes for good, once an object's lock has ended" if locked else "deletes for good what is not locked"
-        )
-        self._note(Deed.DELETE_VERSIONS, may, meaning)
+        self._note(Deed.DELETE_VERSIONS, may, "deletes for good what is not locked")
 
     def _lock(self) -> None:
         """Try to lock an object, and to end that lock early."""
