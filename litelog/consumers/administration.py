@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, ConsumerStateError
+from litelog.errors import ConfigError, ConsumerStateError, UnknownVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def list_consumers(log: ConsumedLog) -> Iterator[ConsumerState]:
     for name in names:
         try:
             position = log.positions.of(name).read()
-        except ConsumerStateError as error:
+        except (ConsumerStateError, UnknownVersionError) as error:
             yield ConsumerState(name, None, None, None, str(error))
             continue
         if position is None:

@@ -92,17 +92,31 @@ class ConsumedLog:
         return None if last is None else int(last.sequences[-1])
 
     def find_time(self, time: int) -> int | None:
-        """The sequence of the first record at or after ``time`` that any source holds, or else the end of the log."""
+        """The sequence of the first record at or after ``time`` that any source holds, or else the end of the log.
+
+        If the first source holds an earlier record, the others are not asked: one that is away would have to be waited
+        for. Raises the errors of a reader of a source.
+        """
         firsts = []
-        for open_source in self.open_at_time:
+        for number, open_source in enumerate(self.open_at_time):
             try:
                 with open_source(time) as stream:
                     columns = stream.read()
             except (SourceMissingError, NothingToRestoreError):
                 continue
-            if columns is not None:
-                firsts.append(int(columns.sequences[0]))
+            first = None if columns is None else int(columns.sequences[0])
+            firsts += [] if first is None else [first]
+            if first == 0 or (number == 0 and self._holds_before(first)):
+                break
         return min(firsts) if firsts else self.find_end()
+
+    def _holds_before(self, sequence: int | None) -> bool:
+        """Whether the first source holds a record before ``sequence``; None: any record."""
+        try:
+            with self.sources[0].open("earliest", sequence, False) as stream:
+                return stream.read() is not None
+        except (SourceMissingError, NothingToRestoreError):
+            return False
 
     def _last_records(self) -> Columns | None:
         last = None

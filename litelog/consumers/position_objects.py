@@ -21,6 +21,7 @@ from litelog.errors import (
     ExistsError,
     NotFoundError,
     StoreError,
+    UnknownVersionError,
 )
 from litelog.events import fields
 from litelog.objects import layout
@@ -101,8 +102,8 @@ class PositionObjects:
     def _is_there(self, name: str) -> bool:
         try:
             return self.of(name).read() is not None
-        except ConsumerStateError:
-            return True  # it is there, and damaged
+        except (ConsumerStateError, UnknownVersionError):
+            return True  # it is there, and damaged, or of a newer litelog
 
 
 class PositionInReplica:
@@ -156,7 +157,7 @@ class PositionInReplica:
     def delete(self) -> bool:
         """As ``KeptPosition.delete``. One object stays: it states that the consumer was deleted."""
         with self._objects.opened() as store:
-            with suppress(ConsumerStateError):  # it is damaged, and can be deleted
+            with suppress(ConsumerStateError, UnknownVersionError):  # it cannot be read, and can be deleted
                 if self._find(store).position is None:
                     return False
             put = self._put_next(store, None, 0, deleted=True)

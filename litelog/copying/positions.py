@@ -17,13 +17,15 @@ from litelog.reading.fetch import read_verified
 from litelog.stores.object_store import ObjectInfo, ordered, read_bounded
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from litelog.objects.consumer_position import PositionObject
     from litelog.stores.object_store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """The newest position of a consumer."""
+    """The position of a consumer."""
 
     info: ObjectInfo
     body: bytes
@@ -31,34 +33,26 @@ class ReadPosition:
 
 
 def read_positions(store: ObjectStore) -> dict[str, ReadPosition]:
-    """Read the newest position of each consumer. A position that is moved meanwhile is left to a later run.
+    """Read the position of each consumer, as the consumer itself would. The keys of the result are the names.
 
-    The keys of the result are the consumers' names.
-
-    A position that cannot be used is left out: ``verify`` reports it. Raises StoreError.
+    That is the newest one, or, if that is damaged, the one before it. A position that is moved meanwhile is left to a
+    later run. One that cannot be used is left out: ``verify`` reports it. Raises StoreError.
     """
-    newest: dict[str, ObjectInfo] = {}
-    for info in ordered(store.list(layout.CONSUMERS)):
-        if (parsed := layout.parse_consumer(info.key)) is not None:
-            newest[parsed[0]] = info
-    found = {}
-    for name, info in newest.items():
-        with suppress(NotFoundError, CorruptObjectError, UnknownVersionError):
-            found[name] = _read(store, info)
-    return found
+    found = {name: _read_last(store, infos) for name, infos in _list_last(store).items()}
+    return {name: position for name, position in found.items() if position is not None}
 
 
 def carry_positions(positions: dict[str, ReadPosition], target: ObjectStore) -> list[ObjectInfo]:
     """Put positions into a copy. Returns those that were put.
 
-    A consumer whose newest position in the copy was not moved in the same place as that of the replica keeps it: it
-    consumes the copy. Raises StoreError.
+    A consumer whose position in the copy was not moved in the same place as that of the replica keeps it: it consumes
+    the copy. It also keeps one that cannot be read, as nothing says where that was moved. Raises StoreError.
     """
     done = []
-    held = read_positions(target)
+    held = _list_last(target)
     for name, newest in positions.items():
-        there = held.get(name)
-        if there is not None and not _may_follow(newest.found, there.found):
+        there = _read_last(target, held[name]) if name in held else None
+        if name in held and (there is None or not _may_follow(newest.found, there.found)):
             continue
         with suppress(ExistsError):  # a consumer of the copy, or another copy, was first
             target.put(newest.info.key, [newest.body])
@@ -67,6 +61,25 @@ def carry_positions(positions: dict[str, ReadPosition], target: ObjectStore) -> 
             older = [info.key for info in target.list(layout.consumer_prefix(name)) if info.key < there.info.key]
             target.delete(older)
     return done
+
+
+def _list_last(store: ObjectStore) -> dict[str, list[ObjectInfo]]:
+    """The two newest objects of each consumer, the newest one last."""
+    last: dict[str, list[ObjectInfo]] = {}
+    for info in ordered(store.list(layout.CONSUMERS)):
+        if (parsed := layout.parse_consumer(info.key)) is not None:
+            last[parsed[0]] = [*last.get(parsed[0], ())[-1:], info]
+    return last
+
+
+def _read_last(store: ObjectStore, infos: Sequence[ObjectInfo]) -> ReadPosition | None:
+    for info in reversed(infos):
+        with suppress(CorruptObjectError):
+            try:
+                return _read(store, info)
+            except (NotFoundError, UnknownVersionError):
+                return None
+    return None
 
 
 def _may_follow(newest: PositionObject, there: PositionObject) -> bool:

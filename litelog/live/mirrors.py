@@ -64,6 +64,8 @@ class MirrorPositions:
         self._recording = threading.Lock()
         self._recorded: dict[str, tuple[str, int, float]] = {}
         """By mirror: the generation and index of the place that was recorded last, and when that was."""
+        self._failures: dict[str, str] = {}
+        """By mirror: why its place could not be recorded, as long as that lasts."""
         self.changes = ChangeSignal()
         """Reports each place that is noted."""
 
@@ -91,8 +93,19 @@ class MirrorPositions:
         with self._recording:
             self._registry.put(KnownMirror(name, file, seen))
             self._recorded[name] = (str(position.generation), position.index, now)
+            self._failures.pop(name, None)
             while len(self._recorded) > MOST_MIRRORS:
                 self._recorded.pop(next(iter(self._recorded)))
+
+    def fail_to_record(self, name: str, cause: str) -> bool:
+        """Note why a mirror's place could not be recorded. Returns whether that is worth a message: it is another
+        cause than before, or the place was recorded since."""
+        with self._recording:
+            is_new = self._failures.pop(name, None) != cause
+            self._failures[name] = cause
+            while len(self._failures) > MOST_MIRRORS:
+                self._failures.pop(next(iter(self._failures)))
+            return is_new
 
     def find_next(self, history: int) -> int | None:
         """The highest sequence before which a mirror has all records durably, in the history that the buffer has now.

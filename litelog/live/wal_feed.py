@@ -159,8 +159,9 @@ class WalFeed:
             if file is not None:
                 served.mirrors.record(name, position, file, self._clock.now(), now)
         except (LitelogError, OSError) as error:
-            extra = fields("mirror-not-recorded", log=served.log.source.folder)
-            _logger.warning("%s: truncation may not wait for mirror %s", error, name, extra=extra)
+            if served.mirrors.fail_to_record(name, str(error)):
+                extra = fields("mirror-not-recorded", log=served.log.source.folder)
+                _logger.warning("%s: truncation may not wait for mirror %s", error, name, extra=extra)
 
     async def _next_piece(self) -> Piece | None:
         """The WAL segment at the place; None if there is none yet."""

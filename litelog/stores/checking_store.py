@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, NotFoundError
+from litelog.stores.capabilities import kept_versions
 from litelog.stores.object_store import ByteRange, NotSupportedError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.stores.capabilities import VersionListing
     from litelog.stores.object_store import ObjectInfo, ObjectStore
 
 _FIRST_BYTE = ByteRange(0, 1)
@@ -54,6 +56,10 @@ class CheckingStore:
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return self._inner.list(prefix, start_after)
+
+    @property
+    def kept_versions(self) -> VersionListing | None:
+        return kept_versions(self._inner)
 
     def delete(self, keys: Iterable[str]) -> None:
         self._inner.delete(keys)

@@ -208,6 +208,8 @@ class _DecryptedStream(ByteStream):
         self._inner = inner
         self._decrypter = decrypter
         self._skip = place.skip
+        self._begins_later = place.chunk > 0
+        """Whether the range begins with a later chunk than the first, which each object has, and none was read yet."""
         self._unread = place.length
         """Encrypted bytes of the range that were not read; None: all up to the object's end."""
         self._left = length
@@ -248,11 +250,16 @@ class _DecryptedStream(ByteStream):
             if self._unread is not None:
                 self._unread -= len(read)
             data = memoryview(b"".join((data, read)) if data else read)
-            if data == MAGIC and (len(read) < asked or not asked):
-                break  # the range begins at the object's end, or all of it was decrypted
+            if self._is_at_end(data) and (len(read) < asked or not asked):
+                break
             data = self._decrypt(data, ends=len(read) < asked)
         self._held = data
         return bool(self._ready)
+
+    def _is_at_end(self, data: memoryview) -> bool:
+        """Whether ``data``, the last bytes of the object in the range, are no chunk: all of it was decrypted, or the
+        range begins after the last chunk."""
+        return data == MAGIC or (self._begins_later and MAGIC.endswith(data))
 
     def _decrypt(self, data: memoryview, *, ends: bool) -> memoryview:
         """Decrypt the whole chunks in ``data``. Return what is left of it. ``ends``: the object ends with it."""
@@ -272,6 +279,7 @@ class _DecryptedStream(ByteStream):
 
     def _add(self, content: bytes) -> None:
         """Let the content of a chunk be read, without what lies before the range."""
+        self._begins_later = False
         if len(content) > self._skip:
             self._ready.append(memoryview(content)[self._skip :])
         self._skip = max(0, self._skip - len(content))

@@ -7,20 +7,24 @@ from bisect import bisect_left
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from litelog.errors import ExistsError, NotFoundError
+from litelog.stores.capabilities import kept_versions
 from litelog.stores.object_store import NotSupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import BinaryIO
 
     from typing_extensions import Buffer
 
+    from litelog.stores.capabilities import KeyVersions, VersionListing
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
     from litelog.system.clock import Clock
 
+
+_Listed = TypeVar("_Listed")
 
 BOUNDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
 """Seconds: from a local disk's fsync to a store that is almost unusable."""
@@ -126,12 +130,12 @@ class MeteredStore:
             return self._inner.open(key, byte_range)
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        with self._meter.request("list"):
-            listing = self._inner.list(prefix, start_after)
-            first = next(listing, None)
-        if first is not None:
-            yield first
-            yield from listing
+        return _metered(self._meter, lambda: self._inner.list(prefix, start_after))
+
+    @property
+    def kept_versions(self) -> VersionListing | None:
+        listing = kept_versions(self._inner)
+        return None if listing is None else _MeteredVersions(listing, self._meter)
 
     def delete(self, keys: Iterable[str]) -> None:
         with self._meter.request("delete"):
@@ -139,6 +143,25 @@ class MeteredStore:
 
     def close(self) -> None:
         self._inner.close()
+
+
+class _MeteredVersions:
+    def __init__(self, inner: VersionListing, meter: RequestMeter) -> None:
+        self._inner = inner
+        self._meter = meter
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[KeyVersions]:
+        return _metered(self._meter, lambda: self._inner.list(prefix, start_after))
+
+
+def _metered(meter: RequestMeter, start: Callable[[], Iterator[_Listed]]) -> Iterator[_Listed]:
+    """Yield the listing that ``start`` begins. The meter counts it up to its first object."""
+    with meter.request("list"):
+        listing = start()
+        first = next(listing, None)
+    if first is not None:
+        yield first
+        yield from listing
 
 
 def _result_of(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, cast
 
+from litelog.stores.capabilities import kept_versions
 from litelog.stores.object_store import ByteStream
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.stores.capabilities import KeyVersions, VersionListing
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
     from litelog.system.clock import Clock
 
@@ -53,6 +55,11 @@ class ThrottledStore:
             self._take(LISTED_BYTES)
             yield info
 
+    @property
+    def kept_versions(self) -> VersionListing | None:
+        listing = kept_versions(self._inner)
+        return None if listing is None else _ThrottledVersions(listing, self._take)
+
     def delete(self, keys: Iterable[str]) -> None:
         self._inner.delete(keys)
 
@@ -67,6 +74,18 @@ class ThrottledStore:
             self._free_at = max(now, self._free_at) + size / self._rate
         if delay > 0:
             self._wait(delay)
+
+
+class _ThrottledVersions:
+    def __init__(self, inner: VersionListing, take: Callable[[int], None]) -> None:
+        self._inner = inner
+        self._take = take
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[KeyVersions]:
+        self._take(REQUEST_BYTES)
+        for found in self._inner.list(prefix, start_after):
+            self._take(LISTED_BYTES * (found.contents + found.markers))
+            yield found
 
 
 class _ThrottledStream(ByteStream):

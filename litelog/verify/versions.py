@@ -54,10 +54,10 @@ def check_versions(listing: VersionListing | None, isolated: Collection[Generati
         return
     missing = {anomaly.key for anomaly in findings.anomalies.kept if anomaly.kind is AnomalyKind.MISSING}
     try:
-        found = _find(listing, isolated, missing)
+        found = _find(listing, isolated, missing, findings)
         # An owner may have deleted an object while it was listed, and the snapshot that covers it is newer.
         if found.tampered:
-            again = _find(listing, isolated, missing).tampered
+            again = _find(listing, isolated, missing, findings).tampered
             found.tampered = {key: anomaly for key, anomaly in found.tampered.items() if key in again}
     except StoreError as error:
         if error.retryable:
@@ -80,11 +80,15 @@ class _Found:
     """(anomaly, time of the first change in microseconds since 1970), by key."""
 
 
-def _find(listing: VersionListing, isolated: Collection[Generation], missing: Collection[str]) -> _Found:
-    """List all versions once, and judge them. ``missing``: keys that other objects name. Raises StoreError."""
+def _find(
+    listing: VersionListing, isolated: Collection[Generation], missing: Collection[str], findings: Findings
+) -> _Found:
+    """List all versions once, and judge them. ``missing``: keys that other objects name. Raises StoreError, and
+    VerifyStoppedError if the verification is to stop."""
     found, rivals = _Found(), set(isolated)
     generations: dict[Generation, _Seen] = {}
     for each in listing.list(""):
+        findings.raise_if_stopped()
         found.is_versioned |= each.is_versioned
         if (claim := layout.parse_claim(each.key)) is not None and claim.isolated is not None:
             rivals.add(claim.isolated)

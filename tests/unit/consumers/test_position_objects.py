@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from litelog.consumers.administration import list_consumers, move_consumer
+from litelog.consumers.consumed_log import open_consumed_log
 from litelog.consumers.position_objects import KEPT, MOST, PositionObjects
-from litelog.errors import ConfigError, ConsumerMovedError, ConsumerStateError, StoreError
+from litelog.errors import ConfigError, ConsumerMovedError, ConsumerStateError, StoreError, UnknownVersionError
+from litelog.log.read_bounds import ReadBounds
 from litelog.objects import layout
 from litelog.objects.consumer_position import Evidence
 from litelog.stores.registry import open_store, register_object_store
 from replica_clients.memory import MemoryStore
+from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import AnswerLosingStore, CarelessStore, CountingStore, KilledError
 
 if TYPE_CHECKING:
@@ -141,10 +146,10 @@ def test_a_deleted_consumer_is_a_new_one_and_its_process_is_refused(
     assert (created.revision, kept.read(), positions.names()) == (4, created, [NAME])
 
 
-def damage(store: MemoryStore, revision: int) -> None:
+def damage(store: MemoryStore, revision: int, body: bytes = b'{"version": 1}') -> None:
     key = layout.consumer_key(NAME, revision)
     store.delete([key])
-    store.put(key, [b'{"version": 1}'])
+    store.put(key, [body])
 
 
 def test_a_damaged_position_counts_as_the_one_before(positions: PositionObjects, store: MemoryStore) -> None:
@@ -168,6 +173,29 @@ def test_if_both_are_damaged_a_person_states_the_place(positions: PositionObject
     assert positions.names() == [NAME]
     assert kept.delete()
     assert kept.read() is None
+
+
+def test_a_position_of_a_newer_version_is_named_and_the_others_are_listed(
+    positions: PositionObjects, store: MemoryStore, orders: str
+) -> None:
+    positions.of("audit").move(None, 4, None, 1)
+    held = positions.of(NAME).move(None, 3, None, 1)
+    damage(store, held.revision, b'{"version": 9}')
+    assert positions.names() == ["audit", NAME]
+    log = replace(open_consumed_log(orders, (), None, None, None), positions=positions)
+    audit, billing = list_consumers(log)
+    assert (audit.consumer, audit.next, audit.lag_records, audit.reason) == ("audit", 4, 6, None)
+    assert (billing.consumer, billing.next, billing.lag_records) == (NAME, None, None)
+    assert "version of its position is 9, expected 1" in str(billing.reason)
+    with pytest.raises(UnknownVersionError):
+        positions.of(NAME).read()
+    with pytest.raises(UnknownVersionError):
+        positions.of(NAME).move(None, 7, None, 1)
+    assert move_consumer(log, NAME, ReadBounds(start=5), ManualClock()) == 5
+    assert positions.of(NAME).read().next == 5  # type: ignore[union-attr]
+    damage(store, 2, b'{"version": 9}')
+    assert positions.of(NAME).delete()
+    assert positions.names() == ["audit"]
 
 
 def test_a_put_whose_answer_was_lost_counts_once() -> None:

@@ -115,3 +115,52 @@ def test_a_damaged_position_is_not_carried_and_stops_no_copy(source: MemoryStore
     copy(source, target)
     assert PositionObjects(target.url, {}).names() == ["audit"]
     assert [each[1] for each in found(verified(source))] == [key]
+
+
+def spoil(store: MemoryStore, body: bytes = b"{}") -> str:
+    """Damage the newest object. Returns its key."""
+    key = max(info.key for info in store.list(layout.CONSUMERS))
+    store.delete([key])
+    store.put(key, [body])
+    return key
+
+
+def test_the_position_before_a_damaged_one_is_carried_as_the_consumer_continues_there(
+    source: MemoryStore, target: MemoryStore
+) -> None:
+    move(source, 1)
+    move(source, 2)
+    spoil(source)
+    copy(source, target)
+    assert place(source) == place(target) == 1
+    move(source, 3)
+    copy(source, target)
+    assert place(source) == place(target) == 3
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"version": 9}'])
+def test_a_consumer_of_the_copy_whose_newest_position_cannot_be_read_keeps_it(
+    source: MemoryStore, target: MemoryStore, body: bytes
+) -> None:
+    move(target, 1)
+    move(target, 5)
+    key = spoil(target, body)
+    move(source, 7, times=9)
+    assert copy(source, target).objects == len(everything().objects())
+    assert max(info.key for info in target.list(layout.CONSUMERS)) == key
+    spoil(target, body)
+    move(source, 8)
+    assert copy(source, target).objects == 0
+    if body == b"{}":
+        assert place(target) == 1
+
+
+def test_a_damaged_position_that_was_carried_is_replaced(source: MemoryStore, target: MemoryStore) -> None:
+    move(source, 1)
+    copy(source, target)
+    move(source, 2)
+    copy(source, target)
+    spoil(target)
+    move(source, 3)
+    copy(source, target)
+    assert place(target) == 3

@@ -63,6 +63,25 @@ def test_a_size_that_no_object_has_is_refused(size: int) -> None:
             decrypted_size("a", size)
 
 
+@pytest.mark.parametrize("size", [*SIZES, CHUNK_BYTES - 5, CHUNK_BYTES - 8])
+def test_a_range_that_begins_at_or_after_the_end_is_empty(folder, size: int) -> None:
+    folder.put("a", [content_of(size)])
+    for start in {size, size + 1, size + CHUNK_BYTES, -(-size // CHUNK_BYTES) * CHUNK_BYTES, 1 << 40} - {0}:
+        for length in (None, 0, 1, CHUNK_BYTES, 1 << 30):
+            with folder.open("a", ByteRange(start, length)) as stream:
+                assert [stream.read(7), stream.read()] == [b"", b""], (start, length)
+
+
+def test_an_object_that_is_cut_off_is_no_empty_one(folder) -> None:
+    folder.put("a", [content_of(2 * CHUNK_BYTES)])
+    body = stored(folder, "a")
+    for size in (0, 3, len(MAGIC), len(MAGIC) + RECORD_BYTES - 1, len(MAGIC) + RECORD_BYTES, len(body) - 1):
+        replace(folder, "a", body[:size])
+        for start in (0, CHUNK_BYTES - 1):
+            with pytest.raises(CorruptObjectError):
+                folder.open("a", ByteRange(start)).read()
+
+
 def test_any_range_is_read_by_itself_with_no_more_than_its_chunks(folder) -> None:
     content = content_of(5 * CHUNK_BYTES + 123)
     folder.put("a", [content])

@@ -6,6 +6,7 @@ import os
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,7 +30,6 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from litelog.restore.mirror import Mirror
 
@@ -73,6 +73,31 @@ def test_the_source_knows_the_sequence_of_a_mirror_and_records_its_log_segment(t
         wait_until(lambda: [(each.name, each.file) for each in registry.read()] == [(name, log.name)])
         log.roll(2)
         wait_until(lambda: [(each.name, each.file) for each in registry.read()] == [(name, log.name)])
+
+
+def test_a_mirror_that_cannot_be_recorded_is_served_and_reported_once(
+    tmp_path: Path, log: LogBuilder, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failures() -> int:
+        return sum(getattr(record, "event", None) == "mirror-not-recorded" for record in caplog.records)
+
+    registry = Path(log_state_folder(str(tmp_path / "state"), log.folder), "mirrors.json")
+    (registry / "in the way").mkdir(parents=True)
+    with serving(tmp_path, log) as (watched, _):
+        position = watched.ask("/logs/log").json["acknowledged_position"]
+        first = f"{position.rpartition('/')[0]}/{0:016x}"
+        for _ in range(3):
+            for name in ("a", "b"):
+                assert watched.ask(f"/logs/log/wal?from={first}&mirror={name}&wait=5s").status == 200
+        assert failures() == 2
+        (registry / "in the way").rmdir()
+        registry.rmdir()
+        assert watched.ask(f"/logs/log/wal?from={first}&mirror=a").status == 200
+        assert registry.is_file()
+        assert watched.service._logs is not None
+        mirrors = watched.service._logs.get("log").mirrors
+        assert [mirrors.fail_to_record("a", cause) for cause in ("full", "full", "gone")] == [True, False, True]
+    assert failures() == 2
 
 
 def test_a_mirror_that_is_ahead_of_its_source_is_nowhere(tmp_path: Path, log: LogBuilder) -> None:

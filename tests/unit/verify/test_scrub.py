@@ -15,13 +15,19 @@ import pytest
 from litelog.config import make_config
 from litelog.errors import ConfigError, StoreError
 from litelog.replicator import Replicator
-from litelog.stores.throttled_store import REQUEST_BYTES, ThrottledStore
+from litelog.stores.checking_store import CheckingStore
+from litelog.stores.metered_store import MeteredStore, RequestMeter
+from litelog.stores.retrying_store import RetryingStore
+from litelog.stores.throttled_store import LISTED_BYTES, REQUEST_BYTES, ThrottledStore
+from litelog.verify.findings import Anomalies, AnomalyKind, Findings, VerifyStoppedError, Watch
 from litelog.verify.scrub import FILE, FIRST_SHARE, Scrub, ScrubSettings
+from litelog.verify.versions import check_versions
 from tests.builders.log_builder import make_log
 from tests.builders.manual_clock import ManualClock
 from tests.builders.replica_builder import FORMAT
 from tests.builders.stores import CountingStore
 from tests.builders.verify_helper import everything, store_of
+from tests.builders.versioned_store import VersionedStore
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -217,6 +223,37 @@ def test_it_reads_no_faster_than_it_may() -> None:
     expected = 10 * (100_000 + REQUEST_BYTES) / 50_000
     assert clock.monotonic() - started == pytest.approx(expected, rel=0.15)
     assert max(waited) < 2.5
+
+
+def test_it_sees_what_somebody_deleted_in_a_bucket_with_versions(tmp_path: Path) -> None:
+    """The daemon's wrappers pass the versions on. Listing them costs as much of the rate as listing objects, and ends
+    if the daemon ends."""
+    clock, stop, slept = ManualClock(), threading.Event(), list[float]()
+    store = VersionedStore()
+    for key, body in everything().objects().items():
+        store.put(key, [body])
+    meter = RequestMeter(clock)
+    wrapped = RetryingStore(CheckingStore(MeteredStore(store, meter)), stop)
+    assert make_scrub(wrapped, tmp_path, clock).run(stop)[1] == []  # type: ignore[index]
+    listed = meter.requests["list", "ok"]
+    claim = min(info.key for info in store.list("epochs/"))
+    store.delete([claim])
+    result, anomalies = make_scrub(wrapped, tmp_path, clock).run(stop)  # type: ignore[misc]
+    assert (AnomalyKind.DELETED, claim) in [(each.kind, each.key) for each in anomalies]
+    assert claim in result.damaged
+    assert meter.requests["list", "ok"] > listed
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    throttled = ThrottledStore(wrapped, LISTED_BYTES, clock, sleep)
+    assert throttled.kept_versions is not None
+    versions = sum(each.contents + each.markers for each in throttled.kept_versions.list(""))
+    assert max(slept) >= versions - 2  # a second for each, as the clock stands still
+
+    watch = Watch(should_continue=iter([True, True, False]).__next__)
+    with pytest.raises(VerifyStoppedError):
+        check_versions(wrapped.kept_versions, (), Findings(watch, Anomalies()))
 
 
 def test_throttled_streams_return_all_bytes() -> None:
