@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args, overload
+from functools import partial
+from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
 from litelog.errors import ConfigError
 from litelog.log.read_bounds import ReadBounds
@@ -15,45 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from litelog.formats.record_stream import RecordStream
     from litelog.objects.position import Generation
     from litelog.stores.replica_address import Replica
     from litelog.units import Time
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
-
-
-@overload
-def open_replica(
-    replica: Replica,
-    *,
-    start: SupportsIndex | datetime | str = "earliest",
-    start_time: Time | None = None,
-    end: SupportsIndex | datetime | str | None = None,
-    end_time: Time | None = None,
-    follow: bool = False,
-    poll_interval: float = 1.0,
-    generation: str | None = None,
-    pattern: str | None = None,
-    isolation: Isolation = "read_uncommitted",
-) -> ReplicaRecords: ...
-
-
-@overload
-def open_replica(
-    replica: Sequence[Replica],
-    *,
-    start: SupportsIndex | datetime | str = "earliest",
-    start_time: Time | None = None,
-    end: SupportsIndex | datetime | str | None = None,
-    end_time: Time | None = None,
-    follow: bool = False,
-    poll_interval: float = 1.0,
-    generation: str | None = None,
-    pattern: str | None = None,
-    isolation: Isolation = "read_uncommitted",
-) -> RecordStream: ...
 
 
 def open_replica(  # noqa: PLR0913 - each is an independent choice
@@ -64,11 +32,13 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
     end: SupportsIndex | datetime | str | None = None,
     end_time: Time | None = None,
     follow: bool = False,
+    block: bool = True,
+    timeout: float | None = None,
     poll_interval: float = 1.0,
     generation: str | None = None,
     pattern: str | None = None,
     isolation: Isolation = "read_uncommitted",
-) -> ReplicaRecords | RecordStream:
+) -> ReplicaRecords | SeveralPlaces:
     """Open a replica to read its records. Makes no request yet, except to resolve "latest" and "end".
 
         with litelog.open_replica("s3://backups/orders", start=datetime(2026, 11, 23, tzinfo=UTC)) as records:
@@ -79,15 +49,9 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
         replica: the replica's URL or path, or a ReplicaConfig, which has options as well. Or several places of one log,
             for example the URL at its daemon and the replica in the object store: the first one is read, and while it
             cannot be reached, the next one. Each record is returned once.
-        start: a sequence, "earliest", "latest" (the last record that exists), "end" (after it), or a datetime with a
-            zone, as ``start_time``, or a text as ``litelog cat --from`` takes it, for example "oldest" or "2month3days"
-            (so long before now). If the start lies after the replica's end, the reader ends at once without
-            ``follow``, and waits for that record with it.
-        start_time: instead of ``start``: begin with the first record at or after this time. Microseconds since 1970,
-            or a datetime with a zone. In a format without timestamps: with the first record shipped then or later.
-        end: the first sequence that is not returned, or a datetime, as ``end_time``; None: no limit.
-        end_time: end before the first record at or after this time, given as ``start_time``; None: no limit.
-        follow: wait for new records at the end of the replica. Without it, reading ends there.
+        start, start_time, end, end_time: as for ``LogReader``. In a format without timestamps, a start time means the
+            first record shipped then or later.
+        follow, block, timeout: as for ``LogReader``.
         poll_interval: seconds between two polls at the end.
         generation: the name of the generation to read; None: the latest one.
         pattern: the shell pattern for the names of log segments, for the formats ``lines`` and ``raw``; None: all.
@@ -104,24 +68,16 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
         NothingToRestoreError, StoreError: "latest" or "end" cannot be resolved.
     """
     bounds = ReadBounds.of(start, start_time, end, end_time)
-    name = _generation_of(generation)
+    name, committed = _generation_of(generation), is_committed(isolation)
     addresses = addresses_of(replica)
+    limit = timeout if block else 0.0
     if len(addresses) > 1:
-        if name is not None or is_committed(isolation) or poll_interval != 1.0:
+        if name is not None or committed or poll_interval != 1.0:
             raise ConfigError("generation, poll_interval and read_committed are for one place, and here are several")
-        sources = replica_sources(addresses, pattern, bounds.start_time)
-        return SeveralPlaces(sources, bounds, follow=follow)
-    ((url, options),) = addresses
-    return open_records(
-        url,
-        options,
-        bounds,
-        follow=follow,
-        poll_interval=poll_interval,
-        generation=name,
-        pattern=pattern,
-        committed=is_committed(isolation),
-    )
+        sources = replica_sources(addresses, pattern, bounds.start_time, limit)
+        return SeveralPlaces(sources, bounds, follow=follow, timeout=limit)
+    open_one = partial(open_records, generation=name, pattern=pattern, committed=committed)
+    return open_one(*addresses[0], bounds, follow=follow, timeout=limit, poll_interval=poll_interval)
 
 
 def is_committed(isolation: str) -> bool:

@@ -51,12 +51,15 @@ class CommittedReading:
 
         Args:
             batches: All records from the start on. Later ones decide about those before the end, so ``batches`` has no
-                end.
+                end. Columns without records are passed on.
             end: The first sequence that is not yielded; None: no limit.
             end_time: End before the first record of this time or a later one, in microseconds since 1970.
         """
         with closing(batches):
             for columns in batches:
+                if not len(columns):
+                    yield columns  # nothing arrived in time
+                    continue
                 assert self._filter is not None  # the reader opened the format before it decoded ``columns``
                 for decided in self._filter.add(columns):
                     stop = len(decided) if end is None else decided.find(end)

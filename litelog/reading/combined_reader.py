@@ -99,6 +99,7 @@ def replica_source(
     *,
     retries: RetryPolicy | None = None,
     start_time: int | None = None,
+    timeout: float | None = None,
 ) -> RecordSource:
     """A replica of the log.
 
@@ -109,12 +110,13 @@ def replica_source(
         retries: How long a request is repeated before the reader looks elsewhere; None: until a server has restarted.
         start_time: If the reader begins with the first record of all: the time of the record with which it begins
             instead, in microseconds since 1970.
+        timeout: How many seconds its ``read`` waits for new records; None: for ever.
     """
 
     def open_replica(start: int | Start, end: int | None, follow: bool) -> RecordStream:
         timed = start_time is not None and start == 0
         bounds = ReadBounds(start_time=start_time, end=end) if timed else ReadBounds(start=start, end=end)
-        return open_records(url, options, bounds, follow=follow, pattern=pattern, retries=retries)
+        return open_records(url, options, bounds, follow=follow, timeout=timeout, pattern=pattern, retries=retries)
 
     return RecordSource(redact(url), open_replica)
 
@@ -136,6 +138,7 @@ class CombinedReader(RecordStream):
         follow: bool = False,
         on_gap: Literal["raise", "jump"] = "raise",
         attempts: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Prepare to read. The first ``read`` opens a source.
 
@@ -150,6 +153,8 @@ class CombinedReader(RecordStream):
                 continue, or continue at once.
             attempts: How often in a row requests may fail before the error is raised; None: any number of times. If
                 other sources can be read, reading that does not follow ends then, at their end.
+            timeout: How many seconds ``read`` waits for new records before it raises NotYetAvailableError; None: for
+                ever. The sources must not wait longer.
 
         Raises:
             ConfigError: ``sources`` is empty.
@@ -172,6 +177,9 @@ class CombinedReader(RecordStream):
         self._has_asked = False
         """Whether the last search asked any source. Those that are away have their own times."""
         self._clock = SystemClock()
+        self._timeout = timeout
+        self._searched_at = 0.0
+        """When the sources were searched for the next records, in monotonic seconds."""
 
     @property
     def next_sequence(self) -> int | None:
@@ -186,15 +194,19 @@ class CombinedReader(RecordStream):
 
         Raises:
             OffsetJumpError: The next records are gone from all sources. The next call continues after them.
+            NotYetAvailableError: No record arrived within ``timeout``. Only when following; call again later.
             NothingToRestoreError, SourceMissingError: No source exists. A reader that follows waits for one.
             StoreError: Requests failed ``attempts`` times in a row, or cannot succeed.
             DivergedError, CorruptionError: As ``LogReader`` and ``ReplicaReader`` raise them.
         """
+        until = None if self._timeout is None else self._clock.monotonic() + self._timeout
         while not (self._closed.is_set() or self._is_ended()):
             try:
-                columns = self._read_current() or self._read_next()
+                columns = self._read_current()
+                if columns is None and self._current is None:
+                    columns = self._read_next()
             except (StoreError, PrunedError) as error:
-                if not self._wait_after(error):
+                if not self._wait_after(error, until):
                     return None
                 continue
             if columns is not None:
@@ -204,8 +216,9 @@ class CombinedReader(RecordStream):
                 return columns
             if not self._follow:
                 return None
+            left = self._left(until)
             if self._current is None:
-                self._closed.wait(POLL_SECONDS)
+                self._closed.wait(POLL_SECONDS if left is None else min(left, POLL_SECONDS))
         return None
 
     def sequence_after(self, columns: Columns) -> int:
@@ -219,6 +232,14 @@ class CombinedReader(RecordStream):
         if current is not None:
             current.close()
 
+    def _left(self, until: float | None, cause: Exception | None = None) -> float | None:
+        """How many seconds are left up to the monotonic time ``until``; None: any number. Raises NotYetAvailableError
+        if none are left and the reader follows."""
+        left = None if until is None or not self._follow else until - self._clock.monotonic()
+        if left is not None and left <= 0:
+            raise NotYetAvailableError(f"{self._sources[0].name}: no record follows yet") from cause
+        return left
+
     def _is_ended(self) -> bool:
         return self._end is not None and isinstance(self._start, int) and self._start >= self._end
 
@@ -229,7 +250,11 @@ class CombinedReader(RecordStream):
         self._has_asked, self._has_ended = True, False
         try:
             columns = self._current.read()
-        except (TruncatedError, SourceMissingError, NotYetAvailableError):
+        except NotYetAvailableError:
+            if self._clock.monotonic() - self._searched_at < FOLLOW_SECONDS:
+                return None  # it stays open
+            columns = None
+        except (TruncatedError, SourceMissingError):
             columns = None  # the search for the next source finds out
         except BaseException:
             self._leave()
@@ -246,6 +271,7 @@ class CombinedReader(RecordStream):
             missing: list[LitelogError] = []
             away: StoreError | None = None
             self._has_ended = self._has_asked = False
+            self._searched_at = self._clock.monotonic()
             for number, source in enumerate(self._sources):
                 try:
                     columns = self._open_present(number, source, min(firsts, default=None), waits=away is None)
@@ -334,17 +360,19 @@ class CombinedReader(RecordStream):
         if current is not None:
             current.close()
 
-    def _wait_after(self, error: StoreError | PrunedError) -> bool:
-        """Wait before the next attempt. Raises ``error`` if there is none, or returns False if reading ends there: as
-        all sources that can be read have ended."""
+    def _wait_after(self, error: StoreError | PrunedError, until: float | None) -> bool:
+        """Wait before the next attempt, up to the monotonic time ``until`` at most. Raises ``error`` if there is none,
+        or returns False if reading ends there: as all sources that can be read have ended."""
         self._leave()
         if self._has_asked and self._retries.is_last(error):
             if self._has_ended and not self._follow and may_pass(error):
                 return False
             raise error
+        left = self._left(until, error)
         if self._outages:
             due = min(outage.until for outage in self._outages.values()) - self._clock.monotonic()
-            self._closed.wait(max(0.0, min(due, POLL_SECONDS) if self._has_ended else due))
+            due = min(due, POLL_SECONDS) if self._has_ended else due
+            self._closed.wait(max(0.0, due if left is None else min(due, left)))
         else:
-            self._retries.wait()
+            self._retries.wait(left)
         return True

@@ -42,6 +42,7 @@ class ReadRetries:
         self._failures += 1
         return not may_pass(error) or (self._attempts is not None and self._failures >= self._attempts)
 
-    def wait(self) -> None:
-        """Wait before the next attempt."""
-        self._closed.wait(back_off(self._failures))
+    def wait(self, longest: float | None = None) -> None:
+        """Wait before the next attempt, ``longest`` seconds at most."""
+        seconds = back_off(self._failures)
+        self._closed.wait(seconds if longest is None else min(seconds, longest))

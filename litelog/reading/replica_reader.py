@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 STOP_SECONDS = 0.1
 """How soon, in seconds, a waiting follower notices the caller's own stop event."""
 
+_NOTHING = Columns.empty(memoryview(b""), has_timestamps=False)
+
 
 class ReplicaReader:
     """Reads a replica's records with the checks of a restore. One thread reads; any thread may close.
@@ -78,6 +80,7 @@ class ReplicaReader:
         start_time: int | None = None,
         end: int | None = None,
         follow: bool = False,
+        timeout: float | None = None,
         poll_interval: float = 1.0,
         look_seconds: float = LOOK_SECONDS,
         stop: threading.Event | None = None,
@@ -96,6 +99,8 @@ class ReplicaReader:
             end: The first sequence that is not yielded; None for no limit. In format ``raw``, whose sequences count
                 bytes, ``start`` and ``end`` may lie within bytes that were shipped at once.
             follow: Wait at the head for more records, instead of ending there.
+            timeout: With ``follow``: yield columns without records when none arrived for this many seconds at the head,
+                and then wait again. None: never.
             poll_interval: Seconds between polls at the head.
             look_seconds: After this many seconds without news, or while it lags, a follower checks that it stands at
                 the end, and not at a hole.
@@ -113,6 +118,7 @@ class ReplicaReader:
         self._filter = StartFilter(start, start_time)
         self._end, self._ended = end, False
         self._follow, self._poll_interval, self._look_seconds = follow, poll_interval, look_seconds
+        self._timeout = timeout
         self._clock = clock or SystemClock()
         self._stop, self._closed = stop, threading.Event()
         self._formats = formats
@@ -146,7 +152,8 @@ class ReplicaReader:
     def batches(self) -> Iterator[Columns]:
         """Yield the records: a batch for each WAL segment, and for each frame of a sealed segment, that holds records.
 
-        With ``follow`` it waits at the head.
+        With ``follow`` it waits at the head; with ``timeout``, it yields columns without records each time that it is
+        over.
 
         Raises:
             NothingToRestoreError: There is no replica (a follower waits for it).
@@ -160,8 +167,8 @@ class ReplicaReader:
         executor = ThreadPoolExecutor(AHEAD_JOBS, "read")
         try:
             for batch in self._read(executor):
-                columns = self._cut(batch)
-                if len(columns):
+                columns = _NOTHING if batch is None else self._cut(batch)
+                if batch is None or len(columns):
                     yield columns
                 if self._ended or self._is_stopped():
                     return
@@ -171,7 +178,9 @@ class ReplicaReader:
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
 
-    def _read(self, executor: ThreadPoolExecutor) -> Iterator[ShippedBatch]:
+    def _read(self, executor: ThreadPoolExecutor) -> Iterator[ShippedBatch | None]:
+        """Yield the records, and None when ``timeout`` is over."""
+        idle_since: float | None = None
         while not self._is_stopped():
             if self._follower is None:
                 self._follower = self._open()
@@ -180,8 +189,13 @@ class ReplicaReader:
             if follower is None or event is None:
                 if not self._follow or self._is_end_reached():
                     return
-                self._wait()
-            elif isinstance(event, SegmentFound) and self._cursor is not None:
+                idle_since = self._clock.monotonic() if idle_since is None else idle_since
+                if not self._wait(idle_since):
+                    yield None
+                    idle_since = None
+                continue
+            idle_since = None
+            if isinstance(event, SegmentFound) and self._cursor is not None:
                 yield from self._cursor.take(event.segment)
                 follower.pass_segment(event.segment.header)
             elif isinstance(event, ContentsFound):
@@ -283,12 +297,20 @@ class ReplicaReader:
         self._cursor = None
         follower.enter(successor, place)
 
-    def _wait(self) -> None:
+    def _wait(self, idle_since: float) -> bool:
+        """Wait for the next poll. Returns False instead if ``timeout`` is over; the head was reached at
+        ``idle_since``."""
+        seconds = self._poll_interval
+        if self._timeout is not None:
+            seconds = min(seconds, idle_since + self._timeout - self._clock.monotonic())
+        if seconds <= 0:
+            return False
         slot = None if self._follower is None else self._follower.slot
         if slot is None:
-            self._sleep(self._poll_interval)
+            self._sleep(seconds)
         else:
-            self._client.await_wal_segment(slot, self._poll_interval, self._sleep)
+            self._client.await_wal_segment(slot, seconds, self._sleep)
+        return True
 
     def _sleep(self, seconds: float) -> None:
         """Wait for ``seconds``, or until the reader must end."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError
+from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError, NotYetAvailableError
 from litelog.formats.committed_reading import CommittedReading
 from litelog.formats.record_stream import RecordStream
 from litelog.formats.registry import open_stored_format
@@ -53,6 +53,7 @@ class ReplicaRecords(RecordStream):
             At least one record; None at the end, after an error, and after ``close``.
 
         Raises:
+            NotYetAvailableError: no record arrived in time. Only when following; call again later.
             NothingToRestoreError: there is no replica (a follower waits for it).
             TruncatedError: the start lies before the first record that exists.
             PrunedError: retention overtook the reader.
@@ -61,7 +62,10 @@ class ReplicaRecords(RecordStream):
             StoreError: a request failed.
         """
         with self._busy, naming_replica(self._client):
-            return None if self._stop.is_set() else next(self._batches, None)
+            columns = None if self._stop.is_set() else next(self._batches, None)
+            if columns is not None and not len(columns):
+                raise NotYetAvailableError(f"{self.url}: no record follows yet")
+            return columns
 
     def sequence_after(self, columns: Columns) -> int:
         """The sequence after the last of records that ``read`` has returned."""
@@ -81,6 +85,7 @@ def open_records(  # noqa: PLR0913 - each is an independent choice
     bounds: ReadBounds,
     *,
     follow: bool = False,
+    timeout: float | None = None,
     poll_interval: float = 1.0,
     generation: Generation | None = None,
     pattern: str | None = None,
@@ -94,6 +99,7 @@ def open_records(  # noqa: PLR0913 - each is an independent choice
         options: Its backend's own options.
         bounds: Where to begin and end.
         follow: Wait for new records at the end of the replica. Without it, reading ends there.
+        timeout: How many seconds ``read`` waits there before it raises NotYetAvailableError; None: for ever.
         poll_interval: Seconds between two polls at the end.
         generation: The generation to read; None: the latest one.
         pattern: Which names are log segments, for formats that need a pattern.
@@ -121,6 +127,7 @@ def open_records(  # noqa: PLR0913 - each is an independent choice
         start_time=bounds.start_time,
         end=None if committed else bounds.end,
         follow=follow,
+        timeout=timeout,
         poll_interval=poll_interval,
         stop=stop,
         formats=formats if transactions is None else transactions.open_format,
@@ -151,7 +158,7 @@ def _first_sequence(
 def _batches(reader: ReplicaReader, end_time: int | None) -> Generator[Columns, None, None]:
     with reader:
         for columns in reader.batches():
-            if end_time is None:
+            if end_time is None or not len(columns):
                 yield columns
                 continue
             if columns.timestamps is None:

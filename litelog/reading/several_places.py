@@ -27,17 +27,24 @@ ATTEMPTS = 2
 
 
 def replica_sources(
-    addresses: Sequence[tuple[str, Mapping[str, object]]], pattern: str | None, start_time: int | None = None
+    addresses: Sequence[tuple[str, Mapping[str, object]]],
+    pattern: str | None,
+    start_time: int | None = None,
+    timeout: float | None = None,
 ) -> list[RecordSource]:
     """The sources of a log that is read from replicas alone. With several, none is waited for long."""
     retries = IMPATIENT if len(addresses) > 1 else None
-    return [replica_source(*each, pattern, retries=retries, start_time=start_time) for each in addresses]
+    return [
+        replica_source(*each, pattern, retries=retries, start_time=start_time, timeout=timeout) for each in addresses
+    ]
 
 
 class SeveralPlaces(RecordStream):
     """The records of a log, read from the first place that can be read. See ``CombinedReader`` for what it promises."""
 
-    def __init__(self, sources: Sequence[RecordSource], bounds: ReadBounds, *, follow: bool) -> None:
+    def __init__(
+        self, sources: Sequence[RecordSource], bounds: ReadBounds, *, follow: bool, timeout: float | None = None
+    ) -> None:
         """Prepare to read.
 
         Args:
@@ -45,11 +52,16 @@ class SeveralPlaces(RecordStream):
             bounds: Where to begin and end.
             follow: Wait for new records. Without it, reading ends at the end of the first place, or, if that is away,
                 of the next one that can be read.
+            timeout: How many seconds ``read`` waits there before it raises NotYetAvailableError; None: for ever. The
+                sources wait no longer, either.
         """
         super().__init__()
+        self.url = sources[0].name
         start = 0 if bounds.start_time is not None else bounds.start
         attempts = None if follow else ATTEMPTS
-        self._reader = CombinedReader(sources, start=start, end=bounds.end, follow=follow, attempts=attempts)
+        self._reader = CombinedReader(
+            sources, start=start, end=bounds.end, follow=follow, attempts=attempts, timeout=timeout
+        )
         self._end_time = bounds.end_time
         self._ended = False
 
@@ -58,6 +70,7 @@ class SeveralPlaces(RecordStream):
 
         Raises:
             OffsetJumpError: The next records are gone from all places. The next call continues after them.
+            NotYetAvailableError: No record arrived in time. Only when following; call again later.
             NothingToRestoreError, SourceMissingError: There is nothing at any place. A reader that follows waits.
             StoreError: No place can be read. A reader that follows waits, unless a person has to do something.
             DivergedError, CorruptionError: As ``LogReader`` and ``open_replica`` raise them.

@@ -162,3 +162,46 @@ def test_duckdb_queries_the_stream(backup: Path) -> None:
 def addresses(column: Any) -> list[tuple[int, int]]:
     """The address and size of each buffer of an Arrow column."""
     return [(each.buffers()[-1].address, each.buffers()[-1].size) for each in column.chunks]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("waits", [{"block": False}, {"timeout": 0.05}])
+def test_a_reader_that_does_not_wait_at_the_head_says_so_and_continues(
+    backup: Path, orders: Path, tmp_path: Path, waits: dict[str, Any], several: bool
+) -> None:
+    place: Any = [backup, tmp_path / "none"] if several else backup
+    options = {} if several else {"poll_interval": 0.01}
+    read = list[int]()
+
+    def take() -> None:
+        for columns in records.batches():
+            read.extend(columns.sequences.tolist())
+
+    def read_all() -> None:
+        with pytest.raises(litelog.NotYetAvailableError, match=f"{backup}: no record follows yet"):
+            take()
+
+    with litelog.open_replica(place, start=8, follow=True, **waits, **options) as records:
+        read_all()
+        assert read == [8, 9]
+        for following in (11, 12):
+            with litelog.LogWriter(orders, fsync="never") as writer:
+                writer.append(b"new")
+            with litelog.replicate(orders, backup, state_dir=tmp_path / "state", takeover=True) as replication:
+                assert replication.wait_synced(WAIT_SECONDS)
+            while read[-1] + 1 < following:
+                read_all()
+            assert read == list(range(8, following))
+        read_all()
+    assert records.read() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("several", [False, True])
+def test_a_reader_of_a_replica_that_is_not_there_yet_waits_no_longer_than_it_may(tmp_path: Path, several: bool) -> None:
+    places: Any = [tmp_path / "none", tmp_path / "other"] if several else tmp_path / "none"
+    with litelog.open_replica(places, follow=True, block=False) as records:
+        for _ in range(2):
+            with pytest.raises(litelog.NotYetAvailableError, match="none: no record follows yet"):
+                records.read()

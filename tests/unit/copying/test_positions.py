@@ -125,9 +125,7 @@ def spoil(store: MemoryStore, body: bytes = b"{}") -> str:
     return key
 
 
-def test_the_position_before_a_damaged_one_is_carried_as_the_consumer_continues_there(
-    source: MemoryStore, target: MemoryStore
-) -> None:
+def test_the_position_before_a_damaged_one_is_carried(source: MemoryStore, target: MemoryStore) -> None:
     move(source, 1)
     move(source, 2)
     spoil(source)
