@@ -25,6 +25,7 @@ class ConfiguredReplica:
     url: str
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
     fencing: Fencing = Fencing.REQUIRED
+    no_delete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def _only_log(config: Config | None) -> Sources:
 
 def configured(replica: ReplicaConfig) -> ConfiguredReplica:
     """A replica of the configuration, as it was at the time of ``--as-of``. Raises UsageError."""
-    return _at_time(ConfiguredReplica(replica.url, replica.options, replica.fencing))
+    return _at_time(ConfiguredReplica(replica.url, replica.options, replica.fencing, replica.no_delete))
 
 
 AS_OF = "litelog_cli.as_of"

@@ -63,7 +63,7 @@ _TITLES = {"unsafe": "UNSAFE", "late": "LATE", "unknown": "not known", "safe": "
 def _format_replica(report: StatusReport, replica: ReplicaReport) -> Iterator[str]:
     phase = replica.phase if replica.phase not in ("idle", "unknown", replica.condition) else ""
     isolated = "isolated" if replica.fencing == Fencing.ISOLATED else ""
-    more = ", ".join(filter(None, (phase, isolated)))
+    more = ", ".join(filter(None, (phase, isolated, "no-delete" if replica.no_delete else "")))
     yield f"  {replica.condition}{more and f' ({more})'}: {replica.replica}"
     facts = [_format_lag(replica)]
     if replica.next is not None:

@@ -173,6 +173,8 @@ class ReplicaConfig(BaseModel):
     """How two daemons are kept apart; ``isolated`` is for stores without create-only puts."""
     retention: RetentionConfig = RetentionConfig()
     """How much of its past the replica keeps."""
+    no_delete: bool = False
+    """Whether the daemon leaves every deletion to ``litelog prune``, which runs with credentials of its own."""
     scrub_interval: ScrubInterval | None = None
     """Seconds between two verifications of the whole replica in the background; 0: none, and no requests. None: once a
     day, the daemon compares names and sizes, and reads a thirtieth of the objects, different ones each day."""

@@ -81,6 +81,8 @@ class ReplicaStatus:
     """Bytes of all objects in the replica, when they were last counted."""
     diverged: Divergence | None = None
     """The newest divergence, which shows that the log was rewound or rewritten, unless a person dismissed it."""
+    no_delete: bool = False
+    """Whether the daemon leaves every deletion to a pruner."""
     withheld_by: str | None = None
     """The file that states the log's watermark, if records after it are not shipped."""
     counters: ReplicaCounters | None = field(default=None, repr=False, compare=False)
@@ -137,6 +139,7 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
         damaged_since=(verified.damaged_since or None) if verified is not None else None,
         stored_bytes=verified.bytes or None if verified is not None else None,
         diverged=replica.divergence.open if replica is not None else None,
+        no_delete=task.no_delete,
         withheld_by=replica.withheld_by if replica is not None else None,
         counters=task.counters,
         meter=task.lag,

@@ -107,6 +107,7 @@ class ReplicaTask:
     failing_since: float | None = None
     """When the first of these failures was, in monotonic seconds; None if there is none."""
     fencing: Fencing = Fencing.REQUIRED
+    no_delete: bool = False
     state_folder: str = ""
     """The path of its state folder, relative to the daemon's."""
     scrub: Scrub | None = None

@@ -165,11 +165,12 @@ def _open_replica(
     plain = open_store(replica.url, replica.options)
     path = state_folder_of(place.state_dir, log.path, replica.url, plain.url)
     store, claims = _encrypt(_wrap(plain, replica, counters.requests), replica, path)
-    client = ObjectReplicaClient(store)
+    client = ObjectReplicaClient(store, deletes=not replica.no_delete)
     _require_outside(log.path, client.url)
     task = ReplicaTask(log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes)
     task.opened_at = tools.clock.monotonic()
     task.fencing = replica.fencing
+    task.no_delete = replica.no_delete
     task.counters = counters
     try:
         ReplicaSet(os.path.dirname(path)).add(os.path.basename(path), client.url, os.path.abspath(log.path))
@@ -181,7 +182,7 @@ def _open_replica(
     patient = RetryingStore(store, tools.stop_requested, BEGINNING, tools.random, clock=tools.clock)
     events = tools.make_events(task, place.truncator)
     context = _make_context(source, client, replica, counters, events, tools)
-    beginning = replace(context, client=ObjectReplicaClient(patient))
+    beginning = replace(context, client=ObjectReplicaClient(patient, deletes=not replica.no_delete))
     executor = tools.threads.backlog_pool(client.url)
 
     def backlog_pool(work: Callable[[], None]) -> None:
@@ -227,6 +228,7 @@ def _make_context(
         snapshot_policy=config.snapshot_policy,
         wal_retention=config.wal_retention,
         retention=config.retention.policy(),
+        no_delete=config.no_delete,
     )
     return ReplicaContext(source, client, workers, tools.clock, listener, settings, events)
 

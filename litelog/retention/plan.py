@@ -32,6 +32,7 @@ from litelog.objects.position import Position
 from litelog.retention.facts import KeepReason, ObjectKind, Removal
 from litelog.retention.needs import LASTING, RetentionIndex
 from litelog.retention.policy import grace_start
+from litelog.units import MICROSECONDS
 
 if TYPE_CHECKING:
     from litelog.objects.position import Generation
@@ -148,15 +149,23 @@ _NOTHING_DELETED = -2
 """The cut with which everything stays: it is below the last cut of objects that nothing needs."""
 
 
-def plan_retention(facts: ReplicaFacts, policy: RetentionPolicy, now: int) -> RetentionPlan:
-    """Return what ``policy`` deletes in a replica at ``now``, in microseconds since 1970. Linear in the objects."""
+def plan_retention(
+    facts: ReplicaFacts, policy: RetentionPolicy, now: int, wal_retention: float | None = None
+) -> RetentionPlan:
+    """Return what ``policy`` deletes in a replica at ``now``, in microseconds since 1970. Linear in the objects.
+
+    ``wal_retention``: also delete WAL segments that a snapshot has covered for that many seconds, which a daemon with
+    ``no-delete`` leaves; at least the grace. None: leave them to the owner.
+    """
     needs = RetentionIndex(facts)
     objects = list(needs.objects())
     cut, cause = choose_cut(needs, objects, policy, now) if policy.limits else (_NOTHING_DELETED, None)
+    covered = {} if wal_retention is None else _find_covered(facts, now - int(wal_retention * MICROSECONDS), now)
     removals: list[Removal] = []
     stays: dict[KeepReason, Total] = {}
     for removal, last_cut in objects:
-        if last_cut < cut:
+        is_covered = removal.kind is ObjectKind.WAL and removal.number < covered.get(removal.generation, 0)
+        if last_cut < cut or (is_covered and last_cut < LASTING):
             removals.append(removal)
         else:
             stays.setdefault(needs.reason(removal, last_cut), Total()).add(removal.size)
@@ -172,6 +181,18 @@ def plan_retention(facts: ReplicaFacts, policy: RetentionPolicy, now: int) -> Re
         stays=stays,
         beyond=max(0, left - policy.max_bytes) if policy.max_bytes is not None else 0,
     )
+
+
+def _find_covered(facts: ReplicaFacts, until: int, now: int) -> dict[Generation, int]:
+    """Return, for each generation, the index below which a snapshot covered its WAL segments at the time ``until``, and
+    at the start of the grace."""
+    start = min(until, grace_start(now))
+    return {
+        generation.name: max(
+            (each.next for each in generation.snapshots if each.names is not None and each.reached <= start), default=0
+        )
+        for generation in facts.generations
+    }
 
 
 class _DeletionOrder:

@@ -154,6 +154,7 @@ def make_replica(status: ReplicaStatus, condition: ReplicaCondition = ReplicaCon
         condition=condition.value,
         phase=status.phase,
         fencing=str(status.fencing),
+        no_delete=status.no_delete,
         generation=None if status.position is None else status.position.generation,
         position=None if status.position is None else str(status.position),
         next=status.sequence,

@@ -113,6 +113,7 @@ class ReplicaReport(_Part):
     fencing: str = Field(
         description="required or isolated. With isolated, nothing stops a second daemon that writes there."
     )
+    no_delete: bool = Field(default=False, description="Whether the daemon leaves every deletion to litelog prune.")
     generation: str | None = Field(default=None, description="The current generation; null before the first one.")
     position: str | None = Field(
         default=None, description="generation/index/offset in hex: every byte before it is in the replica."

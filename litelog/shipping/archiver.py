@@ -366,7 +366,9 @@ class Archiver:
         self._newest = None  # it may be large, and is needed once an hour
         with self._changed:
             self._counted_from = self._context.clock.monotonic()
-            covered = (*self._state.covered, Covered(self._claim.generation, made.next, self._counted_from))
+            covered = self._state.covered
+            if not self._context.settings.no_delete:  # a pruner finds what is covered by itself
+                covered = (*covered, Covered(self._claim.generation, made.next, self._counted_from))
             self._state = replace(self._state.with_snapshot(made.next), covered=covered)
         self._save()
         if self._notes.note(made):

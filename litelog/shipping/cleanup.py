@@ -68,12 +68,16 @@ class WalCleanup:
 
     def due_deletion(self, covered: Sequence[Covered]) -> Covered | None:
         """Return which of ``covered`` is to be deleted now; None if nothing is due."""
+        if self._context.settings.no_delete:
+            return None
         retention = self._context.settings.wal_retention
         due = covered and self._context.clock.monotonic() >= covered[0].since + retention
         return covered[0] if due and self._may_delete() else None
 
     def due_pruning(self) -> int | None:
         """Return the index of the newest snapshot that retention may consider, if it is due; else None."""
+        if self._context.settings.no_delete:
+            return None
         due = self._pruner.due is not None and self._context.clock.monotonic() >= self._pruner.due
         return self._proved if due and self._may_delete() else None
 

@@ -51,6 +51,8 @@ class Settings:
     """Seconds that WAL segments are kept after a snapshot covers them."""
     retention: RetentionPolicy = RetentionPolicy()  # noqa: RUF009 - frozen
     """How much of its past the replica keeps."""
+    no_delete: bool = False
+    """Whether another process deletes what the replica no longer needs, and this one nothing."""
 
 
 def keep_log_id(log_id: str) -> str:

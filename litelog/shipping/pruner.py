@@ -1,6 +1,7 @@
 """Deletes what retention frees in a replica, step by step, while ownership is proved.
 
-The owner prunes in its daemon. Without a daemon, the owner that the state folder names prunes under its lock.
+The owner prunes in its daemon. Without a daemon, the owner that the state folder names prunes under its lock. A pruner
+has credentials of its own and no state: it prunes beside a daemon with ``no-delete``.
 
 Specified in litelog/shipping/README.md#deletions.
 """
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.objects.claim import Claim
+    from litelog.objects.position import ClaimName
     from litelog.retention.facts import Removal, SourceTrim
     from litelog.retention.policy import RetentionPolicy
     from litelog.shipping.context import ReplicaContext
@@ -141,6 +143,13 @@ class NotOwnerError(FencedError):
         super().__init__(f"{replica}: {reason}; only its owner deletes: run this where its daemon keeps its state")
 
 
+class NewClaimError(FencedError):
+    """A generation began while a pruner worked."""
+
+    def __init__(self, replica: str) -> None:
+        super().__init__(f"{replica}: a generation began meanwhile: run this again")
+
+
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """The retention plan, and how much of it was carried out."""
@@ -160,18 +169,23 @@ class PruningSession:
         clock: Clock,
         folder: str | None,
         walk: Callable[[int], None] | None = None,
+        wal_retention: float | None = None,
     ) -> None:
         """``folder``: the state folder of the replica's owner, if it is known; without it, only planning works.
-        ``walk`` is called with the number of generations before any of them is read."""
+        ``walk`` is called with the number of generations before any of them is read. ``wal_retention``: prune beside a
+        daemon that deletes nothing, without its state, also the WAL segments that a snapshot has covered for that many
+        seconds. None: prune as the owner."""
         self._client = client
         self._policy = policy
         self._clock = clock
         self._folder = folder
         self._walk = walk
+        self._wal_retention = wal_retention
 
     def plan(self) -> RetentionPlan | None:
         """Return what would be deleted; None if no generation can be restored. Changes nothing."""
-        return self._plan(read_state(self._folder) if self._folder is not None else None)
+        has_state = self._folder is not None and self._wal_retention is None
+        return self._plan(read_state(self._folder) if has_state and self._folder is not None else None)
 
     def prune(
         self,
@@ -182,23 +196,36 @@ class PruningSession:
 
         ``on_plan`` is called first, with the plan. ``progress(freed, total)`` is called after each step, in bytes.
 
-        ReplicaLockedError while a daemon has the replica, FencedError if this is not its owner (any more).
+        ReplicaLockedError while a daemon has the replica, FencedError if this is not its owner (any more). A pruner
+        raises only NewClaimError, if a generation begins meanwhile.
         """
+        if self._wal_retention is not None:
+            claims = self._client.claims()  # before the plan: a generation that begins later names what is named now
+            return self._carry_out(self._plan(None), self._prove_unchanged(claims), on_plan, progress)
         if self._folder is None or not os.path.isdir(self._folder):
             raise NotOwnerError(self._client.url, "no owner's state for it is kept here")
         with StateFolder(self._folder, f"pruning {self._client.url}: its state") as folder:
             state = folder.load()
             proof = self._prove(state)
-            plan = self._plan(state)
-            if plan is None:
-                return None
-            on_plan(plan)
-            deleted = freed = 0
-            for step in delete_planned(self._client, plan.removals, proof):
-                deleted += len(step)
-                freed += sum(removal.size for removal in step)
-                progress(freed, plan.freed)
-            return Pruned(plan, deleted, freed)
+            return self._carry_out(self._plan(state), proof, on_plan, progress)
+
+    def _carry_out(
+        self,
+        plan: RetentionPlan | None,
+        proof: Callable[[], bool],
+        on_plan: Callable[[RetentionPlan], None],
+        progress: Callable[[int, int], None],
+    ) -> Pruned | None:
+        """Delete what a plan lists, step by step. ``proof`` is called before each step."""
+        if plan is None:
+            return None
+        on_plan(plan)
+        deleted = freed = 0
+        for step in delete_planned(self._client, plan.removals, proof):
+            deleted += len(step)
+            freed += sum(removal.size for removal in step)
+            progress(freed, plan.freed)
+        return Pruned(plan, deleted, freed)
 
     def _plan(self, state: ReplicaState | None) -> RetentionPlan | None:
         drops: Sequence[SourceTrim] = ()
@@ -206,25 +233,49 @@ class PruningSession:
             drops = resume_archive(state.archive, state.claim.generation, "", 0.0).drops
         mine = None if state is None or isinstance(state, Unclaimed) else state.claim
         facts = Gathering(self._client).gather(drops, mine=mine, walk=self._walk)
-        return None if facts is None else plan_retention(facts, self._policy, self._clock.now())
+        if facts is None:
+            return None
+        return plan_retention(facts, self._policy, self._clock.now(), self._wal_retention)
 
     def _prove(self, state: ReplicaState | None) -> Callable[[], bool]:
         """Prove ownership now. Return a function that proves it again when the proof has become too old."""
         if not isinstance(state, Running):
             raise NotOwnerError(self._client.url, "the state kept here is of no generation that was begun")
         claim, last, digest = state.claim, state.last, state.digest
+
+        def prove() -> None:
+            if not check_ownership(self._client, claim, last, digest):
+                raise NotOwnerError(
+                    self._client.url, "it does not hold the last WAL segment that the state kept here names"
+                )
+
+        proof = self._repeated(prove)
+        proof()
+        return proof
+
+    def _prove_unchanged(self, claims: Sequence[ClaimName]) -> Callable[[], bool]:
+        """Return a function that checks, now and then, that the replica has these claims and no other one.
+
+        A snapshot of another owner names only what snapshots named when that owner claimed. If it claims after the
+        first check, it sees the snapshots by which the plan was made, so it names nothing that the plan deletes.
+        """
+
+        def prove() -> None:
+            if self._client.claims() != claims:
+                raise NewClaimError(self._client.url)
+
+        return self._repeated(prove)
+
+    def _repeated(self, prove: Callable[[], None]) -> Callable[[], bool]:
+        """Return a function that calls ``prove`` at its first call, and when the last proof has become too old."""
         proved_at: float | None = None
 
         def proof() -> bool:
             nonlocal proved_at
             now = self._clock.monotonic()
             if proved_at is None or now - proved_at > PROOF_SECONDS:
-                if not check_ownership(self._client, claim, last, digest):
-                    raise NotOwnerError(
-                        self._client.url, "it does not hold the last WAL segment that the state kept here names"
-                    )
+                prove()
                 proved_at = now
             return True
 
-        proof()
         return proof

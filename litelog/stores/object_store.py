@@ -297,10 +297,12 @@ class Rootless:
 class ObjectReplicaClient:
     """The ReplicaClient over any ObjectStore, and its only implementation: it maps names to keys."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, *, deletes: bool = True) -> None:
+        """``deletes``: whether it deletes objects. If not, each deletion raises a StoreError without a request."""
         self.store = store
         self.url = store.url
         self.enforces_create_only = store.enforces_create_only
+        self._deletes = deletes
 
     def claims(self, since: int = 0) -> list[ClaimName]:
         # "-" sorts before ".": no other claim of its epoch sorts after this key.
@@ -375,7 +377,7 @@ class ObjectReplicaClient:
                 _require(position.generation)
                 yield layout.wal_key(position)
 
-        self.store.delete(keys())
+        self._delete(keys())
 
     def sealed_segments(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
         _require(generation)
@@ -400,7 +402,7 @@ class ObjectReplicaClient:
         return self.store.open(layout.sealed_key(generation, index), None if whole else ByteRange(start, length))
 
     def delete_sealed_segments(self, places: Iterable[tuple[Generation, int]]) -> None:
-        self.store.delete(_indexed_keys(places, layout.sealed_key))
+        self._delete(_indexed_keys(places, layout.sealed_key))
 
     def snapshots(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
         _require(generation)
@@ -433,7 +435,12 @@ class ObjectReplicaClient:
         return self._read(layout.snapshot_key(generation, index))
 
     def delete_snapshots(self, places: Iterable[tuple[Generation, int]]) -> None:
-        self.store.delete(_indexed_keys(places, layout.snapshot_key))
+        self._delete(_indexed_keys(places, layout.snapshot_key))
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        if not self._deletes:
+            raise StoreError("delete", "", "this process deletes nothing (no-delete)", retryable=False)
+        self.store.delete(keys)
 
     def close(self) -> None:
         self.store.close()

@@ -49,7 +49,11 @@ Examples:
     help="Print instead the least policy of S3 for a daemon, for a reader (restore, cat, verify) or for a pruner "
     "(prune), as JSON. Sends no request.",
 )
-@click.option("--no-delete", is_flag=True, help="With --policy daemon: the policy of a daemon with no-delete.")
+@click.option(
+    "--no-delete",
+    is_flag=True,
+    help="With --policy daemon: the policy of a daemon with no-delete.  [default: as configured]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step, and one for the result.")
 def check(
     place: str, config_file: str | None, fencing: str | None, policy: str | None, no_delete: bool, as_json: bool
@@ -70,7 +74,7 @@ def check(
     replicas = find_sources((place,), config_file).replicas
     if policy is not None:
         for replica in replicas:
-            print_policy(replica.url, replica.options, Role(policy), deletes=not no_delete)
+            print_policy(replica.url, replica.options, Role(policy), deletes=not (no_delete or replica.no_delete))
         return ExitCode.DONE
     modes = [Fencing(fencing) if fencing is not None else replica.fencing for replica in replicas]
     checked = [_check(*pair, len(replicas) > 1, as_json) for pair in zip(replicas, modes, strict=True)]

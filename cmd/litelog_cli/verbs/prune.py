@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ConfigError, ExitCode, FencedError, NoReplicaError, ReplicaLockedError
+from litelog.retention.policy import GRACE_SECONDS, RetentionPolicy
 from litelog.units import format_count, format_size
 from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from litelog.config import Config
     from litelog.retention.plan import RetentionPlan
-    from litelog.retention.policy import RetentionPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,9 @@ class _Replica:
     log: str | None = None
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
     policy: RetentionPolicy | None = None
+    wal_retention: float = GRACE_SECONDS
+    no_delete: bool = False
+    """Whether its daemon deletes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class PruneOptions:
     min_snapshots: int | None
     dry_run: bool
     confirm: bool
+    as_pruner: bool
     as_json: bool
     quiet: bool
 
@@ -60,9 +64,11 @@ Examples:
   litelog prune file:///backup/events --max-age 30d
   litelog prune file:///backup/events --max-age 30d --min-snapshots 3 --confirm
   litelog prune file:///backup/events --max-bytes 10GiB --json
+  litelog prune s3://backups/events --as-pruner --max-age 30d --confirm
 \b
 A daemon prunes by itself, as its configuration says. This command is for
-replicas whose daemon is stopped. Without --confirm it deletes nothing.
+replicas whose daemon is stopped, or has no-delete: then it runs beside the
+daemon, on any machine. Without --confirm it deletes nothing.
 Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 5 not the owner, or its daemon is running.
 """
@@ -77,6 +83,12 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 @click.option("--min-snapshots", type=int, help="Keep at least this many snapshots.  [default: 1]")
 @click.option("--dry-run", is_flag=True, help="Show the plan without deleting anything (the default).")
 @click.option("--confirm", is_flag=True, help="Delete what the plan lists.")
+@click.option(
+    "--as-pruner",
+    is_flag=True,
+    help="Prune beside a daemon with no-delete, without its state, also WAL segments that a snapshot covers.  "
+    "[default: as the replica's no-delete says]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each replica.")
 @quiet_option
 def prune(**arguments: Any) -> int:
@@ -96,7 +108,10 @@ def prune(**arguments: Any) -> int:
     kept_in = choose_state_dir(options.state_dir, config)
     for replica in replicas:
         chosen = policy or replica.policy
-        if chosen is None or not chosen.limits:
+        is_pruner = options.as_pruner or replica.no_delete
+        if chosen is None and is_pruner:
+            chosen = RetentionPolicy()  # what snapshots cover, and nothing else
+        if chosen is None or not (chosen.limits or is_pruner):
             raise ConfigError(
                 f"{redact(replica.url)}: no retention is configured: give --max-age, --max-bytes or --max-snapshots"
             )
@@ -115,7 +130,8 @@ def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
         for replica in log.replicas:
             if is_log or replica.url == place:
                 found = True
-                yield _Replica(replica.url, log.path, replica.options, replica.retention.policy())
+                retention, wal_retention = replica.retention.policy(), replica.wal_retention
+                yield _Replica(replica.url, log.path, replica.options, retention, wal_retention, replica.no_delete)
     if not found and asked and "://" not in place:
         raise click.UsageError(f"{place}: neither a log nor a replica of the configuration")
     if not found:
@@ -127,11 +143,13 @@ def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, options: 
     from litelog.system.clock import SystemClock
 
     quiet = options.quiet or options.as_json
-    if options.confirm:
+    is_pruner = options.as_pruner or replica.no_delete
+    if options.confirm and not is_pruner:
         require_readable(state_dir, replica.log)
     with opened_replica(replica.url, replica.options) as client:
         folder, walk = _state_folder(replica, state_dir, client.url), report_walk("prune", quiet=quiet)
-        session = PruningSession(client, policy, SystemClock(), folder, walk)
+        wal_retention = replica.wal_retention if is_pruner else None
+        session = PruningSession(client, policy, SystemClock(), folder, walk, wal_retention)
         deleted = None
         if options.confirm:
             with showing_progress("prune", quiet=quiet) as show, _explaining_refusals():
@@ -167,8 +185,8 @@ def _explaining_refusals() -> Iterator[None]:
         raise ReplicaLockedError(error.path, f"{advice}: its state") from error
     except NotOwnerError as error:
         raise FencedError(
-            f"{error} (--state-dir). If that machine is gone, take the replica over with "
-            "litelog replicate --once --takeover, and prune then"
+            f"{error} (--state-dir). If its daemon has no-delete, add --as-pruner. If that machine is gone, take the "
+            "replica over with litelog replicate --once --takeover, and prune then"
         ) from error
 
 
