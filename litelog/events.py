@@ -34,6 +34,8 @@ EVENTS = {
     "predecessor-damaged": "A generation that another owner left is damaged.",
     # sealed segments, snapshots, retention
     "sealing-failed": "Sealing, or a snapshot, failed; it will be retried, and shipping continues.",
+    "checkpoint-failed": "Writing a checkpoint failed; it will be retried, and shipping continues.",
+    "checkpoint-unusual": "A checkpoint has another number or key than one would expect.",
     "sealed-from-wal": "A sealed segment was made from WAL segments, as its log segment is gone.",
     "sealed-segment-damaged": "A sealed segment is damaged; its bytes are read from another source.",
     "snapshot-damaged": "A snapshot is damaged; an older one is used.",

@@ -16,12 +16,13 @@ from litelog.units import format_count, format_second
 from litelog_cli.output import echo, json_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from litelog.checkpoints.held_history import CheckpointComparison
     from litelog.checkpoints.signing import SigningKey
     from litelog.formats import LogFormat
     from litelog.objects.checkpoint import Checkpoint
+    from litelog.objects.checkpoint_chain import StoredCheckpoint
     from litelog.objects.position import Position
     from litelog.stores.replica_client import ReplicaClient
 
@@ -38,8 +39,8 @@ _OPTIONS = (
         "trusted_keys",
         metavar="PEM_FILE",
         multiple=True,
-        help="Public Ed25519 key. Repeatable: one of them must have signed that checkpoint. Or a checkpoint with a "
-        "--next-key, signed with a key before it: adds that key.",
+        help="Public Ed25519 key. Repeatable: one of them must have signed that checkpoint, or without one, the "
+        "checkpoints in the replica. Or a checkpoint with a --next-key, signed with a key before it: adds that key.",
     ),
     click.option(
         "--save-checkpoint",
@@ -89,6 +90,10 @@ class CheckpointTask:
     """What is expected of a replica, and which checkpoint is written if it is sound."""
 
     expected: Checkpoint | Position | None
+    known: StoredCheckpoint | None
+    """The expected checkpoint, if it is a copy of one in the replica."""
+    trusted: Sequence[str]
+    """Public keys, in hex, of which one must have signed the checkpoints in the replica."""
     digest: str | None
     """SHA-256 of the expected checkpoint's file."""
     save: str | None
@@ -108,8 +113,9 @@ def read_task(options: CheckpointOptions) -> CheckpointTask | None:
     """
     if options.given() is None:
         return None
-    if options.trusted_keys and options.expected is None:
-        raise click.UsageError("--trusted-key needs --expect-at-least FILE")
+    from litelog.objects.checkpoint import Checkpoint
+    from litelog.objects.checkpoint_chain import as_stored
+
     if options.sign_key is not None and options.save is None:
         raise click.UsageError("--sign-key needs --save-checkpoint FILE")
     if options.next_key is not None and options.sign_key is None:
@@ -118,17 +124,25 @@ def read_task(options: CheckpointOptions) -> CheckpointTask | None:
         raise OutputExistsError(options.save)
     if options.save is not None and not os.path.isdir(os.path.dirname(os.path.abspath(options.save))):
         raise ConfigError(f"--save-checkpoint {options.save}: no such folder")
-    expected, digest = (None, None) if options.expected is None else _read_expected(options)
+    expected, body = (None, None) if options.expected is None else _read_expected(options)
+    known, trusted = None, []
+    if body is not None and isinstance(expected, Checkpoint) and expected.number is not None:
+        known = as_stored(options.expected or "", body)
+    if options.trusted_keys:
+        from litelog.checkpoints.signing import read_trusted_keys
+
+        trusted = read_trusted_keys(options.trusted_keys)
+    digest = None if body is None else hashlib.sha256(body).hexdigest()
     key = next_key = None
     if options.sign_key is not None:
         from litelog.checkpoints.signing import SigningKey, read_trusted_key
 
         key = SigningKey(options.sign_key)
         next_key = None if options.next_key is None else read_trusted_key(options.next_key)
-    return CheckpointTask(expected, digest, options.save, key, next_key)
+    return CheckpointTask(expected, known, trusted, digest, options.save, key, next_key)
 
 
-def _read_expected(options: CheckpointOptions) -> tuple[Checkpoint | Position, str | None]:
+def _read_expected(options: CheckpointOptions) -> tuple[Checkpoint | Position, bytes | None]:
     from litelog.objects.checkpoint import LIMITS, decode
     from litelog.objects.position import Position
     from litelog.system.files import read_regular
@@ -139,8 +153,6 @@ def _read_expected(options: CheckpointOptions) -> tuple[Checkpoint | Position, s
     except ValueError:
         pass
     else:
-        if options.trusted_keys:
-            raise click.UsageError("--trusted-key is for a checkpoint: a position has no signature")
         return position, None
     try:
         body = read_regular(name, LIMITS.size)
@@ -149,11 +161,11 @@ def _read_expected(options: CheckpointOptions) -> tuple[Checkpoint | Position, s
     checkpoint = decode(name, body)
     if not options.trusted_keys:
         checkpoint = replace(checkpoint, next_key=None, key=None, signature=None)  # no trusted key shows whose they are
-    else:
+    elif checkpoint.number is None:
         from litelog.checkpoints.signing import read_trusted_keys, require_signed
 
         require_signed(name, checkpoint, read_trusted_keys(options.trusted_keys))
-    return checkpoint, hashlib.sha256(body).hexdigest()
+    return checkpoint, body
 
 
 def _compare(
@@ -161,9 +173,14 @@ def _compare(
 ) -> CheckpointComparison | None:
     """Compare a replica with what is expected; None if nothing is. Raises StoreError."""
     from litelog.checkpoints.held_history import CheckpointComparison, HeldHistory
+    from litelog.checkpoints.replica_checkpoints import compare_with_own
     from litelog.objects.checkpoint import Checkpoint
+    from litelog.objects.position import Position
 
     expected = task.expected
+    known = task.known if isinstance(expected, Checkpoint) else expected
+    if task.trusted and (expected is None or known is not None):
+        return compare_with_own(client, formats, task.trusted, known)
     if expected is None:
         return None
     try:
@@ -171,7 +188,7 @@ def _compare(
         return history.compare(expected) if isinstance(expected, Checkpoint) else history.reach(expected)
     except (NothingToRestoreError, CorruptionError) as error:
         position = expected.position if isinstance(expected, Checkpoint) else expected
-        time = expected.time if isinstance(expected, Checkpoint) else None
+        time = None if isinstance(expected, Position) else expected.time
         return CheckpointComparison(position, time, None, 0, 0, (f"cannot be compared: {error}",))
 
 
@@ -280,7 +297,11 @@ def _write_new(path: str, body: bytes) -> None:
 def _lines(comparison: CheckpointComparison) -> Iterator[str]:
     for difference in comparison.differences:
         yield f"not as expected: the replica {difference}"
-    of = str(comparison.position) if comparison.time is None else f"the checkpoint of {format_second(comparison.time)}"
+    if comparison.time is None:
+        of = "its own checkpoints" if comparison.position is None else str(comparison.position)
+    else:
+        number = "" if comparison.number is None else f" {comparison.number}"
+        of = f"the checkpoint{number} of {format_second(comparison.time)}"
     older = (
         f"; {format_count(comparison.dropped, 'older one')} not in the replica any more" if comparison.dropped else ""
     )

@@ -43,7 +43,7 @@ GROUPS = {
         "dismiss": "Dismiss the warning of a rewound log",
         "check": "Try whether a replica's store is usable",
         "config": "Check or show a configuration",
-        "key": "Make an identity for encrypted replicas",
+        "key": "Make identities, and keys that sign",
         "service": "Print files that run litelog as a service",
     },
     "Other": {

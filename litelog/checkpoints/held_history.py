@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class CheckpointComparison:
     """Whether a replica still holds what a checkpoint, or a position, says that it held."""
 
-    position: Position
-    """The position that was expected."""
+    position: Position | None
+    """The position that was expected; None if there is no checkpoint."""
     time: int | None
     """When the checkpoint was made, in microseconds since 1970; None for a position alone."""
     signer: str | None
@@ -39,6 +39,8 @@ class CheckpointComparison:
     """The number of those that are older than all that the replica holds now."""
     differences: tuple[str, ...]
     """What is missing or different."""
+    number: int | None = None
+    """The checkpoint's number, if it is the replica's own."""
 
     @property
     def is_unjudged(self) -> bool:
@@ -48,7 +50,8 @@ class CheckpointComparison:
     def as_json(self) -> dict[str, Any]:
         """The comparison as JSON values, for programs. The time is in microseconds since 1970."""
         return {
-            "position": str(self.position),
+            "number": self.number,
+            "position": None if self.position is None else str(self.position),
             "time": self.time,
             "signer": self.signer,
             "compared_segments": self.compared,

@@ -19,6 +19,22 @@ MAX_KEY_BYTES = 64 << 10
 """The most bytes of a key's file."""
 
 
+def new_key() -> tuple[bytes, bytes]:
+    """Make a key: (private, public), as the contents of PEM files. Raises ConfigError if the extra is not installed."""
+    serialization, kinds = _library()
+    key = kinds["private"].generate()
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    return private, public_pem(key)
+
+
+def public_pem(key: Any) -> bytes:
+    """The public part of a private key as the content of a PEM file."""
+    serialization, _ = _library()
+    shape = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.PEM, shape)  # type: ignore[no-any-return]
+
+
 class SigningKey:
     """A private Ed25519 key."""
 
@@ -28,6 +44,11 @@ class SigningKey:
         self._key = found
         self.public = found.public_key().public_bytes_raw().hex()
         """The public key, in hex."""
+
+    @property
+    def public_pem(self) -> bytes:
+        """The public key as the content of a PEM file."""
+        return public_pem(self._key)
 
     def sign(self, checkpoint: Checkpoint, next_key: str | None = None) -> Checkpoint:
         """The checkpoint with this key's signature. ``next_key``: another public key that is to be trusted, in hex."""
@@ -67,19 +88,28 @@ def read_trusted_key(path: str) -> str:
 
 def require_signed(name: str, checkpoint: Checkpoint, trusted: Iterable[str]) -> None:
     """Raise CorruptObjectError unless one of the ``trusted`` keys has signed a checkpoint. ``name``: its file."""
+    if checkpoint.key is None or checkpoint.signature is None:
+        raise CorruptObjectError(name, "is not signed")
+    if checkpoint.key not in trusted:
+        raise CorruptObjectError(name, f"is signed with the key {checkpoint.key}, which is not trusted")
+    if not has_signature(checkpoint):
+        raise CorruptObjectError(name, "has a signature that is not of its key")
+
+
+def has_signature(checkpoint: Checkpoint) -> bool:
+    """Whether the key that a checkpoint states has signed it. Raises ConfigError if the extra is not installed."""
     _library()
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 
     if checkpoint.key is None or checkpoint.signature is None:
-        raise CorruptObjectError(name, "is not signed")
-    if checkpoint.key not in trusted:
-        raise CorruptObjectError(name, f"is signed with the key {checkpoint.key}, which is not trusted")
+        return False
     try:
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(checkpoint.key))
         public.verify(bytes.fromhex(checkpoint.signature), signed_text(checkpoint))
     except (InvalidSignature, ValueError):
-        raise CorruptObjectError(name, "has a signature that is not of its key") from None
+        return False
+    return True
 
 
 def _load(path: str, function: str, kind: str, **options: Any) -> Any:

@@ -43,7 +43,7 @@ from litelog.log.watermark import WatermarkUse
 from litelog.objects.layout import CLAIMS, GENERATIONS, Fencing
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import RetentionPolicy
-from litelog.shipping.context import Settings
+from litelog.shipping.context import CHECKPOINT_SECONDS, CheckpointPolicy, Settings
 
 if TYPE_CHECKING:
     from litelog.encryption.recipients import Recipients
@@ -142,6 +142,31 @@ class EncryptionConfig(BaseModel):
         return read_recipients(self.recipients, self.passphrase_file, self.wrap_command)
 
 
+class CheckpointsConfig(BaseModel):
+    """Signed checkpoints, which the daemon writes to the replica: each states what the replica holds."""
+
+    model_config = MODEL
+
+    sign_key: AbsolutePath
+    """PEM file with a private Ed25519 key: ``litelog key new --signing`` makes one."""
+    every: SnapshotInterval = CHECKPOINT_SECONDS
+    """Seconds between two checkpoints, if anything was shipped. Each snapshot causes one as well."""
+    next_key: AbsolutePath | None = None
+    """PEM file with the public key that signs from some day on: the checkpoints say so."""
+
+    def policy(self) -> CheckpointPolicy:
+        """As the library's type."""
+        return CheckpointPolicy(self.sign_key, self.every, self.next_key)
+
+    def check_keys(self) -> None:
+        """Raise ConfigError if one of the files cannot be used."""
+        from litelog.checkpoints.signing import SigningKey, read_trusted_key  # noqa: PLC0415 - few replicas need it
+
+        SigningKey(self.sign_key)
+        if self.next_key is not None:
+            read_trusted_key(self.next_key)
+
+
 class ReplicaConfig(BaseModel):
     """One replica of a log."""
 
@@ -182,6 +207,8 @@ class ReplicaConfig(BaseModel):
     """Bytes of objects per second that a verification reads."""
     encryption: EncryptionConfig | Literal["none"] | None = None
     """How the replica is encrypted; None: not, and an encrypted one is refused; ``none``: not, even after it was."""
+    checkpoints: CheckpointsConfig | None = None
+    """How signed checkpoints are written; None: none are."""
     options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
     """The backend's own settings (region, endpoint, credentials, ...). The backend checks them when it opens."""
 

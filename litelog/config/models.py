@@ -25,6 +25,7 @@ from pydantic import (
 from litelog.config.access import AbsolutePath, LogNames, TlsConfig, TokenConfig
 from litelog.config.entries import (
     DEFAULTS,
+    CheckpointsConfig,
     EncryptionConfig,
     FolderConfig,
     LogConfig,
@@ -277,6 +278,7 @@ MODELS: dict[tuple[str, ...], type[BaseModel]] = {
             (("replicas",), ReplicaConfig),
             (("replicas", "retention"), RetentionConfig),
             (("replicas", "encryption"), EncryptionConfig),
+            (("replicas", "checkpoints"), CheckpointsConfig),
         )
     },
 }

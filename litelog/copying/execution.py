@@ -2,7 +2,8 @@
 
 A new copy gets its claims last, so a copy that was interrupted is not a replica yet. Later runs add objects in the
 order in which their writers put them: by epoch the claims, then the sealed segments of their generations, then
-snapshots and WAL segments. So readers of the copy find an earlier state of the replica at any time.
+snapshots and WAL segments, and last the checkpoints. So readers of the copy find an earlier state of the replica at any
+time.
 
 Every put is create-only. If the replica no longer has an object, the copy keeps it, except for a WAL segment
 that a snapshot covers.
@@ -203,6 +204,7 @@ class _Copy:
             self._put_all(self._read(wanted.claims.values()), in_order=True)
             late = [self._find(key) for key in self._late]
             self._put_all(self._read(late), in_order=True)
+        self._put_all(self._read(wanted.checkpoints), in_order=True)
 
     def _remove(self, keys: Sequence[str]) -> None:
         """Remove WAL segments from the copy that were removed from the replica, and that a copied snapshot covers."""

@@ -68,6 +68,7 @@ class ListedReplica:
     """In order of their epochs."""
     generations: dict[Generation, CopiedGeneration] = field(default_factory=dict)
     """In order of their age."""
+    checkpoints: list[ObjectInfo] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of each object, by key."""
     foreign: int = 0
@@ -88,10 +89,11 @@ class ListedReplica:
             yield found
 
     def objects(self) -> Iterator[ObjectInfo]:
-        """All objects: claims, and then the generations."""
+        """All objects: claims, then the generations, and then the checkpoints."""
         yield from self.claims.values()
         for held in self.generations.values():
             yield from (*held.sealed, *held.snapshots, *held.wal_segments)
+        yield from self.checkpoints
 
 
 def list_objects(store: ObjectStore) -> ListedReplica:
@@ -108,6 +110,9 @@ def list_objects(store: ObjectStore) -> ListedReplica:
 def _add(found: ListedReplica, info: ObjectInfo) -> bool:
     if (claim := layout.parse_claim(info.key)) is not None:
         found.claims[claim] = info
+        return True
+    if layout.parse_checkpoint(info.key) is not None:
+        found.checkpoints.append(info)
         return True
     name = layout.parse_generation(info.key)
     if name is None:

@@ -16,6 +16,7 @@ from litelog.errors import CorruptObjectError, StoreError
 from litelog.objects import claim as claims
 from litelog.objects import layout, wal_segment
 from litelog.objects import snapshot as snapshots
+from litelog.objects.checkpoint_chain import decode_stored
 from litelog.objects.frame_table import frames_of
 from litelog.objects.sealed_decoding import decode_frames
 from litelog.objects.sealed_segment import SealedFooter, decode_footer, read_footer
@@ -126,7 +127,7 @@ def _agreed(store: ObjectStore, found: VerifiedObject) -> VerifiedObject:
 
 
 def _read_once(store: ObjectStore, info: ObjectInfo) -> VerifiedObject:
-    """Read a claim, a snapshot or a WAL segment, up to three times if its checks fail."""
+    """Read a claim, a checkpoint, a snapshot or a WAL segment, up to three times if its checks fail."""
 
     def check(body: bytes) -> VerifiedObject:
         if len(body) != info.size:
@@ -148,9 +149,12 @@ def _named_by(header: WalHeader) -> tuple[str, ...]:
 
 
 def _named_in(key: str, body: bytes) -> tuple[str, ...]:
-    """Check a claim or a snapshot, and return the keys that it names."""
+    """Check a claim, a checkpoint or a snapshot, and return the keys of a snapshot's sealed segments."""
     if layout.parse_claim(key) is not None:
         claims.decode(key, body)
+        return ()
+    if layout.parse_checkpoint(key) is not None:
+        decode_stored(key, body)
         return ()
     return tuple(entry.key for entry in snapshots.decode(key, body).segments)
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from litelog.errors import NotFoundError
-from litelog.objects.layout import ROOTS, parse_wal
+from litelog.objects.layout import CHECKPOINTS, ROOTS, parse_wal
 from litelog.restore.generation_bytes import GenerationBytes
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.opening import decrypting
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.stores.object_store import ByteRange, ObjectInfo
+
+_READ = (*ROOTS, CHECKPOINTS)
 
 CACHE_BYTES = 32 << 20
 """How many bytes of WAL segments are held for followers, which all read the newest ones."""
@@ -49,7 +51,7 @@ class ReplicaObjects:
 
     def open(self, key: str, byte_range: ByteRange | None) -> BinaryIO:
         """Open an object, as ``ObjectStore.open``. Only the keys of a replica exist."""
-        if not key.startswith(ROOTS):
+        if not key.startswith(_READ):
             raise NotFoundError(key)
         if byte_range is not None or parse_wal(key) is None:
             return self._opened().store.open(key, byte_range)
@@ -62,7 +64,7 @@ class ReplicaObjects:
     def list(self, prefix: str, start_after: str | None, limit: int) -> list[ObjectInfo]:
         """List objects, as ``ObjectStore.list``, at most ``limit``."""
         found = self._opened().store.list(prefix, start_after)
-        return list(islice((info for info in found if info.key.startswith(ROOTS)), limit))
+        return list(islice((info for info in found if info.key.startswith(_READ)), limit))
 
     def history(self, claim: Claim, log_format: LogFormat) -> GenerationBytes:
         """The bytes of one of its generations. Lists what the replica has now."""

@@ -5,6 +5,7 @@ epochs/<epoch:8 hex>-<generation>.json                              a claim unde
 generations/<generation>/wal/<index:16 hex>/<offset:16 hex>.wal.lz4
 generations/<generation>/segments/<index:16 hex>.segment.lz4
 generations/<generation>/snapshots/<index:16 hex>.snapshot.lz4
+checkpoints/<generation>/<number:16 hex>.json                       a checkpoint
 consumers/<name>/<revision:16 hex>.json                             where a consumer of the replica is
 trials/<16 hex>/...                                                 left by a trial of the store: no reader uses it
 
@@ -20,6 +21,7 @@ from litelog.objects.position import ClaimName, Generation, Position
 
 CLAIMS = "epochs/"
 GENERATIONS = "generations/"
+CHECKPOINTS = "checkpoints/"
 CONSUMERS = "consumers/"
 TRIALS = "trials/"
 ROOTS = (CLAIMS, GENERATIONS)
@@ -34,7 +36,8 @@ _SEALED = re.compile(r"generations/([0-9a-f]{16})/segments/([0-9a-f]{16})\.segme
 _SNAPSHOT = re.compile(r"generations/([0-9a-f]{16})/snapshots/([0-9a-f]{16})\.snapshot\.lz4")
 _CONSUMER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CONSUMER = re.compile(r"consumers/([A-Za-z0-9][A-Za-z0-9._-]{0,99})/([0-7][0-9a-f]{15})\.json")
-_GENERATION = re.compile(r"generations/([0-9a-f]{16})/.*", re.DOTALL)
+_CHECKPOINT = re.compile(r"checkpoints/([0-9a-f]{16})/([0-7][0-9a-f]{15})\.json")
+_GENERATION = re.compile(r"(?:generations|checkpoints)/([0-9a-f]{16})/.*", re.DOTALL)
 
 
 class Fencing(StrEnum):
@@ -109,6 +112,11 @@ def consumer_prefix(name: str) -> str:
     return f"{CONSUMERS}{name}/"
 
 
+def checkpoint_key(generation: Generation, number: int) -> str:
+    """The key of the checkpoint of that number, which the generation's owner put."""
+    return f"{CHECKPOINTS}{generation}/{_hex(number, 16)}.json"
+
+
 def trial_prefix(number: int) -> str:
     """The prefix of the keys of a trial's objects. ``number`` is random, so that no two trials collide."""
     return f"{TRIALS}{_hex(number, 16)}/"
@@ -149,8 +157,15 @@ def parse_consumer(key: str) -> tuple[str, int] | None:
     return (match[1], int(match[2], 16)) if match else None
 
 
+def parse_checkpoint(key: str) -> tuple[Generation, int] | None:
+    """(generation, number) of a checkpoint's key; None for any other key."""
+    match = _CHECKPOINT.fullmatch(key)
+    return (Generation(match[1]), int(match[2], 16)) if match else None
+
+
 def parse_generation(key: str) -> Generation | None:
-    """The generation that a key lies in; None for any other key."""
+    """The generation whose owner put the object of a key; None for any other key. If the generation is encrypted, so is
+    the object."""
     match = _GENERATION.fullmatch(key)
     return Generation(match[1]) if match else None
 

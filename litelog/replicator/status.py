@@ -46,6 +46,13 @@ class ReplicaStatus:
     archive_error: str | None = None
     """Why the last attempt to seal, to write a snapshot or to delete covered objects failed. Shipping continues."""
     archive_failures: int = 0
+    checkpoint: int | None = None
+    """The number of the newest signed checkpoint; None if there is none, or none are written."""
+    checkpoint_time: int | None = None
+    """When it was made, in microseconds since 1970."""
+    checkpoint_error: str | None = None
+    """Why the last attempt to write a checkpoint failed. Shipping continues."""
+    checkpoint_failures: int = 0
     last_verified: int | None = None
     """When all of it was last verified, in microseconds since 1970; None if it never was."""
     anomalies: int = 0
@@ -106,6 +113,8 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
     """Return the status of a task that no thread starts to use meanwhile. ``now``: monotonic seconds. Reads no disk."""
     replica = task.replica
     archive = replica.archive.status if replica is not None and replica.archive is not None else None
+    checkpointer = replica.archive.checkpointer if replica is not None and replica.archive is not None else None
+    checkpoint = checkpointer.status if checkpointer is not None else None
     verified = task.scrub.last if task.scrub is not None else None
     lag = task.lag.read(now, task.caught_up_at) if task.lag is not None else None
     return ReplicaStatus(
@@ -122,6 +131,10 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
         snapshot=archive.snapshot if archive is not None else None,
         archive_error=archive.error if archive is not None else None,
         archive_failures=archive.failures if archive is not None else 0,
+        checkpoint=checkpoint.number if checkpoint is not None else None,
+        checkpoint_time=checkpoint.time if checkpoint is not None else None,
+        checkpoint_error=checkpoint.error if checkpoint is not None else None,
+        checkpoint_failures=checkpoint.failures if checkpoint is not None else 0,
         last_verified=(verified.time or None) if verified is not None else None,
         anomalies=verified.anomalies if verified is not None else 0,
         lost=(replica.lost or None) if replica is not None else None,

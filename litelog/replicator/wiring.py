@@ -134,7 +134,7 @@ def check_openable(entry: LogConfig | FolderConfig) -> None:
 def find_refused(config: Config) -> Iterator[tuple[Location, ConfigError]]:
     """Yield everything that formats and replica clients refuse in a configuration: the key's path, and the error."""
     for number, entry in enumerate(config.logs):
-        for location, error in _find_refused(entry):
+        for location, error in (*_find_refused(entry), *_find_unusable_keys(entry)):
             yield ("logs", number, *location), error
 
 
@@ -229,6 +229,7 @@ def _make_context(
         wal_retention=config.wal_retention,
         retention=config.retention.policy(),
         no_delete=config.no_delete,
+        checkpoints=None if config.checkpoints is None else config.checkpoints.policy(),
     )
     return ReplicaContext(source, client, workers, tools.clock, listener, settings, events)
 
@@ -327,6 +328,16 @@ def _find_refused(entry: LogConfig | FolderConfig) -> Iterator[tuple[Location, C
                 replica.encryption.open_recipients()
         except ConfigError as error:
             yield ("replicas", number), error
+
+
+def _find_unusable_keys(entry: LogConfig | FolderConfig) -> Iterator[tuple[Location, ConfigError]]:
+    """Yield the errors of keys that sign checkpoints. A daemon starts without them, and ships."""
+    for number, replica in enumerate(entry.replicas):
+        try:
+            if replica.checkpoints is not None:
+                replica.checkpoints.check_keys()
+        except ConfigError as error:
+            yield ("replicas", number, "checkpoints"), error
 
 
 def _require_outside(log: str, replica: str) -> None:

@@ -148,6 +148,11 @@ OF_REPLICA = (
         lambda status: status.archive_failures,
     ),
     _gauge(
+        "litelog_replica_checkpoint_consecutive_failures",
+        "How many times in a row writing a checkpoint failed.",
+        lambda status: status.checkpoint_failures,
+    ),
+    _gauge(
         "litelog_replica_queued_segments",
         "WAL segments that are encoded and not yet acknowledged.",
         lambda status: status.queued,
@@ -166,6 +171,11 @@ OF_REPLICA = (
         "litelog_replica_last_snapshot_timestamp_seconds",
         "When the last snapshot was written, since the daemon started.",
         lambda status: _count_of(status, "last_snapshot"),
+    ),
+    _gauge(
+        "litelog_replica_last_checkpoint_timestamp_seconds",
+        "When the newest signed checkpoint was made.",
+        lambda status: _seconds(status.checkpoint_time),
     ),
     _gauge(
         "litelog_replica_last_verified_timestamp_seconds",

@@ -252,6 +252,9 @@ class _Finder:
         if status.archive_error is not None:
             words = f"sealing, snapshots or deletions failed: {status.archive_error}"
             yield self._reason("archive_failing", words, check, f"Shipping continues. {FIX}")
+        if status.checkpoint_error is not None:
+            words = f"writing a checkpoint failed: {status.checkpoint_error}"
+            yield self._reason("checkpoint_failing", words, check, f"Shipping continues. {FIX}")
         if status.verify_error is not None:
             words = f"the last verification failed: {status.verify_error}"
             yield self._reason("verify_failing", words, f"litelog verify {self._url}", FIX)

@@ -144,6 +144,12 @@ class ReplicaReport(_Part):
         default=0, description="How many times in a row sealing, snapshots or deletions failed. Shipping continues."
     )
     archive_error: str | None = Field(default=None, description="Why the last of these failed.")
+    checkpoint_number: int | None = Field(default=None, description="Number of the newest signed checkpoint.")
+    last_checkpoint: str | None = Field(default=None, description="When it was made.")
+    checkpoint_consecutive_failures: int = Field(
+        default=0, description="How many times in a row writing a checkpoint failed. Shipping continues."
+    )
+    checkpoint_error: str | None = Field(default=None, description="Why the last of these failed.")
     source_error: str | None = Field(default=None, description="Why the log's folder cannot be read.")
     snapshot: str | None = Field(default=None, description="The newest snapshot's key.")
     last_snapshot: str | None = Field(

@@ -94,6 +94,7 @@ CONDITIONS = {
     "no_daemon": ReplicaCondition.UNKNOWN,
     "diverged": ReplicaCondition.DIVERGED,
     "archive_failing": ReplicaCondition.TROUBLED,
+    "checkpoint_failing": ReplicaCondition.TROUBLED,
     "verify_failing": ReplicaCondition.TROUBLED,
     "source_unreadable": ReplicaCondition.TROUBLED,
 }

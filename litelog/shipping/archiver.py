@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
+    from litelog.shipping.checkpointer import Checkpointer
     from litelog.shipping.context import ReplicaContext
     from litelog.shipping.source_truncation import ReplicatedNotes
 
@@ -78,9 +79,11 @@ class Archiver:
         save: Callable[[], None],
         doubt: Callable[[], None],
         notes: ReplicatedNotes,
+        checkpointer: Checkpointer | None = None,
     ) -> None:
         """``below``: all indexes below it are finished. ``save`` saves ``state``, and ``doubt`` is called
-        after a request failed; any thread may call both. ``notes`` gets each durable snapshot."""
+        after a request failed; any thread may call both. ``notes`` gets each durable snapshot. ``checkpointer`` writes
+        checkpoints whenever this archive may work; None: there are none."""
         self._context = context
         self._claim = claim
         self._generation = claim.generation
@@ -89,6 +92,7 @@ class Archiver:
         self._save = save
         self._doubt = doubt
         self._notes = notes
+        self.checkpointer = checkpointer
         self._sealer = Sealer(context, claim)
         self._snapshots = Snapshots(context, claim)
         self._newest: Snapshot | None = None
@@ -139,6 +143,8 @@ class Archiver:
 
     def wake(self) -> None:
         """Start the work that is due, in the background."""
+        if self.checkpointer is not None:
+            self.checkpointer.wake()
         with self._changed:
             due = self._due()
             if due is None or due > self._context.clock.monotonic():
@@ -151,6 +157,8 @@ class Archiver:
         with self._changed:
             self._stopped = True
         self._cleanup.stop()
+        if self.checkpointer is not None:
+            self.checkpointer.stop()
 
     @property
     def state(self) -> ArchiveState:
@@ -179,7 +187,9 @@ class Archiver:
     def due(self) -> float | None:
         """When ``wake`` must be called next, in monotonic seconds; None while no work is expected."""
         with self._changed:
-            return self._due()
+            own = self._due()
+        checkpoint = None if self.checkpointer is None else self.checkpointer.due
+        return min((due for due in (own, checkpoint) if due is not None), default=None)
 
     def request_snapshot(self, answer: Callable[[ArchiveStatus], None] | None = None) -> None:
         """Write a snapshot now, of all finished log segments. ``answer`` is called once that is done or has failed,
@@ -193,9 +203,12 @@ class Archiver:
         self._answer()
 
     def finish(self) -> None:
-        """Seal all finished log segments, and write the last snapshot. ``busy`` is true while that takes."""
+        """Seal all finished log segments, write the last snapshot, and a checkpoint. ``busy`` is true while that
+        takes."""
         with self._changed:
             self._last = True
+        if self.checkpointer is not None:
+            self.checkpointer.finish()
         self.request_snapshot()
 
     @property
@@ -205,12 +218,15 @@ class Archiver:
             if self._running:
                 return True
             given_up = self._last and self._back_off.failures >= LAST_FAILURES
-            return not self._stopped and not given_up and self._next_step(last=True) is not None
+            if not self._stopped and not given_up and self._next_step(last=True) is not None:
+                return True
+        return self.checkpointer is not None and self.checkpointer.busy
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` until no step is running; whether that is so."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._running, seconds)
+            is_idle = self._changed.wait_for(lambda: not self._running, seconds)
+        return (self.checkpointer is None or self.checkpointer.wait(seconds)) and is_idle
 
     def _answer(self) -> None:
         with self._changed:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 
+CHECKPOINT_SECONDS = 3600.0
+
+
 class SnapshotPolicy(StrEnum):
     """How a snapshot treats log segments that the source has dropped."""
 
@@ -32,6 +35,18 @@ class SnapshotPolicy(StrEnum):
     """The snapshot still names them, until retention drops them."""
     MIRROR = "mirror"
     """The snapshot drops them, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """How the owner of a replica writes signed checkpoints there."""
+
+    sign_key: str
+    """A PEM file with a private Ed25519 key, which is read for each checkpoint."""
+    interval: float = CHECKPOINT_SECONDS
+    """Seconds from one checkpoint to the next one, if anything was shipped. Each snapshot causes one as well."""
+    next_key: str | None = None
+    """A PEM file with the public key that will sign later checkpoints; None: there is no other key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,8 @@ class Settings:
     """How much of its past the replica keeps."""
     no_delete: bool = False
     """Whether another process deletes what the replica no longer needs, and this one nothing."""
+    checkpoints: CheckpointPolicy | None = None
+    """How checkpoints are written; None: none are."""
 
 
 def keep_log_id(log_id: str) -> str:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
     from litelog.reading.segment_iterator import SegmentIterator
+    from litelog.shipping.checkpointer import Checkpointer
     from litelog.shipping.context import LogSource, ReplicaContext
     from litelog.shipping.ownership import Owner
     from litelog.shipping.state import StateFolder
@@ -365,10 +366,19 @@ class Replica:
     def _open_archive(self, keeper: StateKeeper, guard: OwnershipGuard) -> Archiver:
         state, claim, notes = keeper.state, keeper.state.claim, self._owner.notes
         kept = resume_archive(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
-        archive = Archiver(self._context, claim, kept, state.place.index, keeper.save, guard.doubt, notes)
+        checkpointer = self._open_checkpointer(keeper)
+        archive = Archiver(self._context, claim, kept, state.place.index, keeper.save, guard.doubt, notes, checkpointer)
         notes.begin(claim.generation)
         keeper.take(archive)
         return archive
+
+    def _open_checkpointer(self, keeper: StateKeeper) -> Checkpointer | None:
+        policy = self._context.settings.checkpoints
+        if policy is None:
+            return None
+        from litelog.shipping.checkpointer import Checkpointer  # noqa: PLC0415 - few replicas need it
+
+        return Checkpointer(self._context, policy, keeper.state.claim, self._folder.path, lambda: keeper.known)
 
     def _ship_or_fork(self, should_continue: Callable[[], bool]) -> bool:
         fork = self._fork

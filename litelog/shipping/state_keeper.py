@@ -36,6 +36,12 @@ class StateKeeper:
         archive = self._archive
         return archive.state.snapshot if archive is not None else None
 
+    @property
+    def known(self) -> tuple[Running, ArchiveState | None]:
+        """What is shipped, and what is sealed now; None for the latter once another generation begins."""
+        state, archive = self.state, self._archive  # in this order: an archive may know more, but never less
+        return state, archive.state if archive is not None else None
+
     def take(self, archive: Archiver) -> None:
         """Save that archive's state, too."""
         with self._lock:

@@ -442,6 +442,19 @@ class ObjectReplicaClient:
             raise StoreError("delete", "", "this process deletes nothing (no-delete)", retryable=False)
         self.store.delete(keys)
 
+    def checkpoints(self) -> Iterator[IndexedInfo]:
+        for info in ordered(self.store.list(layout.CHECKPOINTS)):
+            if (parsed := layout.parse_checkpoint(info.key)) is not None:
+                yield IndexedInfo(*parsed, info.size)
+
+    def write_checkpoint(self, generation: Generation, number: int, body: Iterable[Buffer]) -> None:
+        _require(generation)
+        self.store.put(layout.checkpoint_key(generation, number), body)
+
+    def read_checkpoint(self, generation: Generation, number: int) -> bytes:
+        _require(generation)
+        return self._read(layout.checkpoint_key(generation, number))
+
     def close(self) -> None:
         self.store.close()
 

@@ -25,7 +25,7 @@ class WalSegmentInfo:
 
 @dataclass(frozen=True, slots=True, order=True)
 class IndexedInfo:
-    """A sealed segment or snapshot as a listing shows it. ``size`` is the object's, in bytes."""
+    """A sealed segment, snapshot or checkpoint as a listing shows it. ``size`` is the object's, in bytes."""
 
     generation: Generation
     index: int
@@ -136,6 +136,16 @@ class ReplicaClient(Protocol):
 
     def delete_snapshots(self, places: Iterable[tuple[Generation, int]]) -> None:
         """Delete snapshots, each by its generation and index."""
+
+    def checkpoints(self) -> Iterator[IndexedInfo]:
+        """The checkpoints of all generations, each with its number as ``index``: by generation and then by number. One
+        listing, page by page as the iterator is consumed."""
+
+    def write_checkpoint(self, generation: Generation, number: int, body: Iterable[Buffer]) -> None:
+        """Create the checkpoint of that number."""
+
+    def read_checkpoint(self, generation: Generation, number: int) -> bytes:
+        """The checkpoint of that number."""
 
     def close(self) -> None:
         """Release the client's resources. Idempotent."""

@@ -23,6 +23,7 @@ from litelog.stores.object_store import ObjectReplicaClient, read_bounded
 from litelog.system.clock import SystemClock
 from litelog.verify.anchored_store import AnchoredStore
 from litelog.verify.chain import Chain, ChainExtent
+from litelog.verify.checkpoints import check_checkpoints
 from litelog.verify.claims import ClaimReader
 from litelog.verify.consumers import check_consumers
 from litelog.verify.findings import Anomalies, AnomalyKind, Findings, Formats, Scope, Watch, anomaly_of
@@ -156,6 +157,7 @@ class _Verification:
             if name not in claims.by_generation:
                 self._claims.require_of(name)
             self._bases[name] = self._snapshots.read_all(held, claims.by_generation.get(name))
+        check_checkpoints(self._store, seen.checkpoints, self._findings)
         check_consumers(self._store, seen.consumers, self._findings)
         sealed = SealedChecks(self._store, self._sealed_reader, self._snapshots, claims.by_generation, self._findings)
         sealed.read_all(generations, self._pool)

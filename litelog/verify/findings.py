@@ -186,6 +186,7 @@ class VerifyCounts:
     snapshots: int = 0
     sealed_segments: int = 0
     wal_segments: int = 0
+    checkpoints: int = 0
     object_bytes: int = 0
     """The size of all these objects, in bytes."""
     content_bytes: int = 0

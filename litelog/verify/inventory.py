@@ -34,12 +34,15 @@ class ListedObjects:
 
 @dataclass(slots=True)
 class Inventory:
-    """A listing of a replica. Memory grows with claims, consumers, generations and snapshots, and nothing else."""
+    """A listing of a replica. Memory grows with claims, consumers, checkpoints, generations and snapshots, and nothing
+    else."""
 
     claims: list[str] = field(default_factory=list)
     """Their keys."""
     consumers: list[str] = field(default_factory=list)
     """The keys of consumers' positions."""
+    checkpoints: list[str] = field(default_factory=list)
+    """The keys of checkpoints."""
     generations: dict[Generation, ListedObjects] = field(default_factory=dict)
     objects: int = 0
     bytes: int = 0
@@ -89,6 +92,9 @@ def _take(found: Inventory, info: ObjectInfo) -> bool:
         found.claims.append(info.key)
     elif layout.parse_consumer(info.key) is not None:
         found.consumers.append(info.key)
+        return True
+    elif layout.parse_checkpoint(info.key) is not None:
+        found.checkpoints.append(info.key)
         return True
     elif (position := layout.parse_wal(info.key)) is not None:
         held = _held(found, position.generation)

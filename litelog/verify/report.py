@@ -71,6 +71,7 @@ class VerifyReport:
     snapshots: int
     sealed_segments: int
     wal_segments: int
+    checkpoints: int
     pending: int
     """Sealed segments that no snapshot names yet."""
     object_bytes: int
@@ -125,6 +126,7 @@ class VerifyReport:
             snapshots=counts.snapshots,
             sealed_segments=counts.sealed_segments,
             wal_segments=counts.wal_segments,
+            checkpoints=counts.checkpoints,
             pending=counts.pending,
             object_bytes=counts.object_bytes,
             content_bytes=counts.content_bytes,
@@ -151,6 +153,7 @@ class VerifyReport:
             "snapshots": self.snapshots,
             "sealed_segments": self.sealed_segments,
             "wal_segments": self.wal_segments,
+            "checkpoints": self.checkpoints,
             "pending_segments": self.pending,
             "stored_bytes": self.object_bytes,
             "log_bytes": self.content_bytes,

@@ -41,3 +41,20 @@ def specification() -> str:
     found = re.search(r"^## Checkpoint\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[1]
+
+
+def new_keys(folder: Path, name: str) -> str:
+    """Write a new pair of keys, ``<name>.pem`` and ``<name>.pub``. Return the public one, in hex."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    key = Ed25519PrivateKey.generate()
+    (folder / f"{name}.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public = key.public_key()
+    (folder / f"{name}.pub").write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    return public.public_bytes_raw().hex()

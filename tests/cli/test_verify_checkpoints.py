@@ -137,7 +137,6 @@ def test_a_copy_and_a_configured_log_hold_the_checkpoint(shipped: Command) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (TRUST, 2, "--trusted-key needs --expect-at-least"),
         (SIGN, 2, "--sign-key needs --save-checkpoint"),
         (("--save-checkpoint", "c2", "--next-key", "pub.pem"), 2, "--next-key needs --sign-key"),
         (("--save-checkpoint", "c1"), 1, "c1: exists already"),
@@ -156,3 +155,44 @@ def test_mistakes_are_named_before_anything_is_read(
     done = shipped("verify", "backup", *arguments)
     assert (done.code, done.out, words in done.err) == (code, "", True), done.err
     assert sorted(path.name for path in shipped.folder.glob("c*")) == ["c1"]
+
+
+def test_a_daemon_signs_and_verify_compares_with_its_checkpoints(litelog: Command) -> None:
+    made = litelog("key", "new", "--signing", "-o", "sign.pem")
+    assert made.code == 0, made.err
+    (litelog.folder / "pub.pem").write_text(made.out)
+    assert litelog("key", "show", "sign.pem").out == made.out
+    litelog.lines(50)
+    (litelog.folder / "litelog.yml").write_text(
+        f"logs:\n  - path: log\n    replicas:\n      - url: {litelog.folder}/backup\n"
+        f"        checkpoints:\n          sign-key: {litelog.folder}/sign.pem\n          every: 10m\n"
+    )
+    assert litelog("config", "check", "--config", "litelog.yml").code == 0
+    for _ in range(2):
+        litelog.lines(10)
+        done = litelog("replicate", "--once", "--config", "litelog.yml")
+        assert done.code == 0, done.err
+    checkpoints = sorted((litelog.folder / "backup" / "checkpoints").rglob("*.json"))
+    assert len(checkpoints) == 2
+    done = litelog("verify", "backup", "--trusted-key", "pub.pem")
+    assert (done.code, "the checkpoint 2 of " in done.out.splitlines()[-1]) == (ExitCode.DONE, True), done.out
+    (report,) = litelog("verify", "backup", "--trusted-key", "pub.pem", "--json").lines
+    assert (report["checkpoints"], report["checkpoint"]["number"]) == (2, 2)
+    known = shutil.copy(checkpoints[-1], litelog.folder / "known")
+    assert litelog("copy", "backup", "copied").code == 0
+    for replica in ("backup", "copied"):
+        done = litelog("verify", replica, "--expect-at-least", str(known), "--trusted-key", "pub.pem")
+        assert done.code == ExitCode.DONE, done.out
+    checkpoints[-1].unlink()
+    assert litelog("verify", "backup", "--trusted-key", "pub.pem").code == ExitCode.DONE
+    done = litelog("verify", "backup", "--expect-at-least", str(known), "--trusted-key", "pub.pem")
+    assert (done.code, "lacks the checkpoint 2" in done.out) == (ExitCode.CORRUPTION, True), done.out
+    checkpoints[0].unlink()
+    done = litelog("verify", "backup", "--trusted-key", "pub.pem")
+    assert (done.code, "no checkpoint that a trusted key has signed" in done.out) == (ExitCode.CORRUPTION, True)
+    (litelog.folder / "sign.pem").unlink()
+    done = litelog("config", "check", "--config", "litelog.yml")
+    assert (done.code, "sign.pem" in done.err + done.out) == (ExitCode.USAGE, True), done.err
+    litelog.lines(10)
+    done = litelog("replicate", "--once", "--config", "litelog.yml")
+    assert (done.code, "writing a checkpoint failed" in done.err) == (0, True), done.err

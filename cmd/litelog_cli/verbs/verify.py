@@ -85,6 +85,7 @@ Examples:
   litelog verify --format kafka /var/lib/kafka/orders-0
   litelog verify s3://bucket/events --save-checkpoint c-1 --sign-key key.pem
   litelog verify s3://bucket/events --expect-at-least c-1 --trusted-key pub.pem
+  litelog verify s3://bucket/events --trusted-key pub.pem
 \b
 Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
 3 there is nothing, 6 anomalies, or less than was expected. A leftover (a foreign
@@ -404,6 +405,8 @@ def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> It
         f"read {format_count(objects, 'object')} ({format_size(report.object_bytes)}) and checked "
         f"{format_size(report.content_bytes)} of the log in {format_duration(report.seconds)}"
     )
+    if report.checkpoints:
+        yield f"{format_count(report.checkpoints, 'checkpoint')}; verify --trusted-key shows who signed them"
     if not scope.is_all:
         yield f"sampled {scope.share * 100:g}% of the contents: --sample {scope.share * 100:g}% --seed {scope.seed}"
     if report.against is not None:

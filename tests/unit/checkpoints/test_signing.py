@@ -10,7 +10,8 @@ import pytest
 
 from litelog.checkpoints.signing import SigningKey, read_trusted_key, read_trusted_keys, require_signed
 from litelog.errors import ConfigError, CorruptObjectError
-from litelog.objects.checkpoint import decode, encode
+from litelog.objects.checkpoint import decode, encode, fold
+from litelog.objects.checkpoint_chain import as_stored, find_fault
 from tests.builders.checkpoints import KEY, PRIVATE, PUBLIC, VECTOR, specification
 
 pytest.importorskip("cryptography")
@@ -29,6 +30,26 @@ def test_a_signature_is_the_same_each_time_and_in_the_specification(key: Signing
     assert f"`{signed.signature}`" in specification().replace("`\n`", "")
     assert f"`{hashlib.sha256(encode(signed)).hexdigest()}`" in specification()
     require_signed("c", decode("c", encode(signed)), [KEY])
+
+
+def test_the_specification_has_two_checkpoints_of_a_replica(key: SigningKey) -> None:
+    first = encode(key.sign(replace(VECTOR, number=1)))
+    assert f"`{hashlib.sha256(first).hexdigest()}`" in specification()
+    newest = VECTOR.segments[-1]
+    grown = replace(newest, length=6, digest=hashlib.sha256(b"abcdef").hexdigest())
+    before = as_stored("c", first)
+    position = replace(VECTOR.position, offset=6)
+    second = replace(
+        replace(VECTOR, number=2, previous=before.digest, earlier=1, history=fold(None, VECTOR.segments[:1])),
+        position=position,
+        time=VECTOR.time + 3_600_000_000,
+        segments=(grown,),
+        next=12,
+    )
+    body = encode(key.sign(second))
+    assert f"```json\n{body.decode()}\n```" in specification()
+    assert f"`{hashlib.sha256(body).hexdigest()}`" in specification()
+    assert find_fault(before, decode("c", body)) is None
 
 
 def test_every_other_text_and_key_is_refused(key: SigningKey) -> None:

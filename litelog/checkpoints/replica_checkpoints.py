@@ -1,0 +1,143 @@
+"""The checkpoints in a replica: whether a trusted key signed them, and whether the replica holds what they state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.checkpoints.held_history import CheckpointComparison, HeldHistory
+from litelog.checkpoints.signing import has_signature
+from litelog.errors import CorruptionError, NotFoundError, NothingToRestoreError, UnknownVersionError
+from litelog.objects.checkpoint_chain import StoredCheckpoint, decode_stored, join, link, newest_first
+from litelog.objects.layout import checkpoint_key
+from litelog.objects.position import Position
+from litelog.reading.fetch import read_verified
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from litelog.formats import LogFormat
+    from litelog.stores.replica_client import ReplicaClient
+
+
+_UNSIGNED = "no trusted key has signed"
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedChain:
+    """The checkpoints that a trusted key vouches for, oldest first, and what is wrong with them."""
+
+    chain: Sequence[StoredCheckpoint]
+    differences: Sequence[str]
+
+
+def read_checkpoints(client: ReplicaClient) -> tuple[list[StoredCheckpoint], list[str]]:
+    """Read all checkpoints of a replica. Returns them, and what is wrong with those that are damaged. Raises
+    StoreError."""
+    found: list[StoredCheckpoint] = []
+    damaged: list[str] = []
+    for each in client.checkpoints():
+        key = checkpoint_key(each.generation, each.index)
+        try:
+            read = partial(client.read_checkpoint, each.generation, each.index)
+            found.append(read_verified(read, partial(decode_stored, key)))
+        except (CorruptionError, UnknownVersionError, NotFoundError) as error:
+            damaged.append(f"holds a checkpoint that cannot be used: {error}")
+    return found, damaged
+
+
+def find_trusted(stored: Sequence[StoredCheckpoint], trusted: Iterable[str]) -> TrustedChain:
+    """The newest checkpoint that a trusted key has signed, or a key that a trusted one names, with all that it
+    continues.
+
+    Args:
+        stored: All checkpoints of a replica.
+        trusted: Public keys, in hex.
+
+    Returns:
+        The chain, which may be empty.
+    """
+    trusted = list(trusted)
+    keys = {*trusted, *(each.checkpoint.next_key for each in stored)}
+    newest = newest_first(stored)
+    differences = []
+    for at, end in enumerate(newest):
+        linked = link(stored, end) if end.checkpoint.key in keys else None
+        faults = {} if linked is None else dict(_distrust(linked.chain, trusted))
+        if linked is None or end.key in faults:
+            differences.append(f"holds {end.key}, which {faults.get(end.key, _UNSIGNED)}")
+            continue
+        if linked.fault is not None:
+            faults[linked.chain[0].key] = linked.fault
+        in_chain = {each.key for each in linked.chain}
+        strange = (each for each in newest[at:] if each.key not in in_chain and each.checkpoint.key not in keys)
+        differences += [f"holds {each.key}, which {_UNSIGNED}" for each in strange]
+        differences += [f"holds {key}, which {what}" for key, what in faults.items()]
+        return TrustedChain(linked.chain, differences)
+    return TrustedChain((), [*differences, "holds no checkpoint that a trusted key has signed"])
+
+
+def _distrust(chain: Sequence[StoredCheckpoint], trusted: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the signatures of a chain: keys and descriptions. A trusted key vouches for the checkpoints
+    before its own ones, which these name by digest."""
+    known, retired = set(trusted), set[str]()
+    named_by: dict[str, str] = {}
+    has_begun = False
+    for each in chain:
+        checkpoint = each.checkpoint
+        key = checkpoint.key or ""
+        if not has_signature(checkpoint):
+            yield each.key, "is not signed with the key that it states"
+            continue
+        if key in retired:
+            yield each.key, f"is signed with the key {key}, after another one had taken its place"
+        elif key in known:
+            has_begun = True
+            if (before := named_by.pop(key, key)) != key:
+                retired.add(before)
+            if checkpoint.next_key is not None and checkpoint.next_key != key:
+                named_by[checkpoint.next_key] = key
+                known.add(checkpoint.next_key)
+                retired.discard(checkpoint.next_key)
+        elif has_begun or each is chain[-1]:
+            yield each.key, f"is signed with the key {key}, which no trusted key names"
+
+
+def compare_with_own(
+    client: ReplicaClient,
+    formats: Callable[[str], LogFormat],
+    trusted: Iterable[str],
+    known: StoredCheckpoint | Position | None = None,
+) -> CheckpointComparison:
+    """Compare a replica with its own checkpoints.
+
+    Args:
+        client: The replica.
+        formats: Opens the format of the log.
+        trusted: Public keys, in hex, one of which must have signed them.
+        known: A checkpoint of the replica that was copied earlier, which it must still hold; or a position, to which it
+            must have come.
+
+    Raises:
+        StoreError: A request failed.
+    """
+    stored, damaged = read_checkpoints(client)
+    found = find_trusted(stored, trusted)
+    differences = [*damaged, *found.differences]
+    if isinstance(known, StoredCheckpoint) and known.digest not in {each.digest for each in found.chain}:
+        differences.append(f"lacks the checkpoint {known.number} of {known.checkpoint.position}, or what continues it")
+    expected = join(found.chain) if found.chain else None
+    compared = CheckpointComparison(None, None, None, 0, 0, ())
+    if expected is not None:
+        stated = (expected.position, expected.time, expected.key)
+        compared = CheckpointComparison(*stated, 0, 0, (), expected.number)
+    try:
+        history = HeldHistory(client, formats)
+        if expected is not None:
+            compared = replace(history.compare(expected), number=expected.number)
+        if isinstance(known, Position):
+            differences += history.reach(known).differences
+    except (NothingToRestoreError, CorruptionError) as error:
+        differences.append(f"cannot be compared: {error}")
+    return replace(compared, differences=(*differences, *compared.differences))
