@@ -32,7 +32,7 @@ READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSegment:
+class AcknowledgedSegment:
     """A log segment that is acknowledged up to ``length``."""
 
     index: int
@@ -48,7 +48,7 @@ class HeldSegment:
 class NextContent:
     """What the next checkpoint states. The log segments may be more than one checkpoint takes."""
 
-    segments: Sequence[HeldSegment]
+    segments: Sequence[AcknowledgedSegment]
     reason: str | None
     """Why the history begins again; None if ``segments`` begin with the last one of the checkpoint before."""
 
@@ -90,7 +90,7 @@ class CheckpointContent:
             reason = f"the replica does not hold {last.length} bytes of {last.file} any more"
         return NextContent(self._held(0, state, archive), reason)
 
-    def state(self, held: HeldSegment) -> CheckpointSegment:
+    def state(self, held: AcknowledgedSegment) -> CheckpointSegment:
         """State a log segment. Reads it from the log if no sealed segment has it. Raises SourceError if the log does
         not hold these bytes any more."""
         if held.digest is not None:
@@ -125,26 +125,26 @@ class CheckpointContent:
                 return f"generation {claim.generation}: it cannot be shown that it continues {wanted}: {error}"
         return None
 
-    def _held(self, since: int, state: Running, archive: ArchiveState) -> list[HeldSegment]:
+    def _held(self, since: int, state: Running, archive: ArchiveState) -> list[AcknowledgedSegment]:
         """The log segments from index ``since`` on that are acknowledged, up to the first one that is not known."""
         found = {each.index: each for each in self._named(since, state, archive) if each.index < state.place.index}
         place = state.place
         if place.offset:
-            found[place.index] = HeldSegment(place.index, place.file, place.offset, place.crc_total, None)
+            found[place.index] = AcknowledgedSegment(place.index, place.file, place.offset, place.crc_total, None)
         first = max(since, min(found, default=since))
         if first > since >= (archive.snapshot or 0):
             raise SourceError(f"{self._place}: log segment {since} is not sealed yet: the next checkpoint waits for it")
         return [found[index] for index in takewhile(found.__contains__, count(first))]
 
-    def _named(self, since: int, state: Running, archive: ArchiveState) -> Iterator[HeldSegment]:
+    def _named(self, since: int, state: Running, archive: ArchiveState) -> Iterator[AcknowledgedSegment]:
         for shipped in archive.finished:
             digest = None if shipped.sealed is None else shipped.sealed.digest
-            yield HeldSegment(shipped.index, shipped.file, shipped.length, shipped.crc, digest)
+            yield AcknowledgedSegment(shipped.index, shipped.file, shipped.length, shipped.crc, digest)
         if archive.snapshot is not None and archive.snapshot <= since:
             return
         snapshot = find_snapshot(self._client, state.claim)
         for entry in snapshot.segments if snapshot is not None else ():
-            yield HeldSegment(entry.index, entry.file, entry.length, entry.crc, entry.digest)
+            yield AcknowledgedSegment(entry.index, entry.file, entry.length, entry.crc, entry.digest)
 
 
 class _RunningDigest:
