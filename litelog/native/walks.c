@@ -150,6 +150,8 @@ static inline uint32_t number(bytes at, int64_t is_big)
     return is_big ? __builtin_bswap32(value) : value;
 }
 
+#include "digests.h"
+
 uint32_t litelog_source_checksum(void)
 {
     return SOURCE_CHECKSUM;

@@ -6,7 +6,6 @@ while frames are compressed. So memory holds a few windows, no matter how long t
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from litelog.codec.checksum import combine, crc32c
 from litelog.codec.frame_codecs import Compression
+from litelog.codec.joint_sha256 import joint_sha256
 from litelog.codec.lz4_frames import FRAME_BYTES, MAX_FRAME_BYTES, content_checksum
 from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
@@ -238,7 +238,7 @@ class _Table:
     def __init__(self, segment: FinishedSegment, codec: FrameCodec) -> None:
         self._segment = segment
         self._codec = codec
-        self._sha = hashlib.sha256()
+        self._sha = joint_sha256()
         self._crc = self._length = self._size = 0
         self._next: int | None = segment.expect.sequence
         self._frames: list[SealedFrame] = []

@@ -5,12 +5,12 @@ They are read concurrently, run by run in bounded memory, and compared in order.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import combine
+from litelog.codec.joint_sha256 import joint_sha256
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError, UnknownVersionError
 from litelog.formats import Expectation
 from litelog.objects.layout import sealed_key
@@ -209,6 +209,9 @@ def _place_of(entry: SnapshotEntry) -> tuple[Generation, int, int]:
     return entry.generation, entry.sealed_index, entry.size
 
 
+HASHED_LATER_BYTES = 4 << 20
+"""The bytes of a log segment that may wait until they are hashed together with those of another one."""
+
 MAX_PROBLEMS = 100
 """How many bad runs of frames are reported per sealed segment."""
 
@@ -322,7 +325,7 @@ class SealedVerifier:
                     data, problem = self._read_run(key, footer, run)
                     yield len(data), problem
             return
-        sha = hashlib.sha256()
+        sha = joint_sha256(HASHED_LATER_BYTES)
         whole = True
         for data, problem in self._read_runs(key, footer):
             sha.update(data)

@@ -225,23 +225,39 @@ static int64_t try_entries(uint8_t *work)
     return found;
 }
 
+/* Two runs hashed at a time give what each gives alone. */
+static int64_t try_digests(uint8_t *work)
+{
+    int64_t size = (int64_t)draw(300), taken;
+    uint8_t *data = exact(work, size), *other = exact(work + 300, size);
+    uint32_t states[4][8] = {{0}};
+
+    taken = litelog_hash(states[0], data, size);
+    litelog_hash(states[1], other, size);
+    if (litelog_hash_two(states[2], data, states[3], other, size) != taken || memcmp(states, states[2], 64))
+        abort();
+    free(data);
+    free(other);
+    return taken;
+}
+
 int main(int count, char **arguments)
 {
-    int64_t (*const tries[])(uint8_t *) = {try_frames, try_records, try_commands, try_entries};
-    int64_t good[4] = {0}, refused[4] = {0};
+    int64_t (*const tries[])(uint8_t *) = {try_frames, try_records, try_commands, try_entries, try_digests};
+    int64_t good[5] = {0}, refused[5] = {0};
     uint8_t *work = fresh(1 << 16);
     long rounds = count > 2 ? atol(arguments[2]) : 1000;
 
     memset(work, 0, 1 << 16);
     state = (count > 1 ? strtoull(arguments[1], 0, 10) : 1) * 2 + 1;
     while (rounds--)
-        for (int each = 0; each < 4; each++) {
+        for (int each = 0; each < 5; each++) {
             int64_t found = tries[each](work);
 
             good[each] += found > 0;
             refused[each] += found < 0;
         }
-    for (int each = 0; each < 4; each++)
+    for (int each = 0; each < 5; each++)
         printf("%lld %lld\n", (long long)good[each], (long long)refused[each]);
     free(work);
     return 0;
