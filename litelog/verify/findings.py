@@ -187,6 +187,8 @@ class VerifyCounts:
     sealed_segments: int = 0
     wal_segments: int = 0
     checkpoints: int = 0
+    hidden: int = 0
+    """Objects that are encrypted, and whose contents were not judged for want of an identity."""
     object_bytes: int = 0
     """The size of all these objects, in bytes."""
     content_bytes: int = 0

@@ -72,6 +72,8 @@ class VerifyReport:
     sealed_segments: int
     wal_segments: int
     checkpoints: int
+    hidden: int
+    """Objects of a replica with encryption whose contents were not judged, for want of an identity."""
     pending: int
     """Sealed segments that no snapshot names yet."""
     object_bytes: int
@@ -127,6 +129,7 @@ class VerifyReport:
             sealed_segments=counts.sealed_segments,
             wal_segments=counts.wal_segments,
             checkpoints=counts.checkpoints,
+            hidden=counts.hidden,
             pending=counts.pending,
             object_bytes=counts.object_bytes,
             content_bytes=counts.content_bytes,
@@ -154,6 +157,7 @@ class VerifyReport:
             "sealed_segments": self.sealed_segments,
             "wal_segments": self.wal_segments,
             "checkpoints": self.checkpoints,
+            "hidden_count": self.hidden,
             "pending_segments": self.pending,
             "stored_bytes": self.object_bytes,
             "log_bytes": self.content_bytes,

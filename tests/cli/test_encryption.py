@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lz4.frame
@@ -19,7 +20,7 @@ from tests.builders.documents import blocks_of
 from tests.builders.encrypted import encrypt_claim
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from conftest import Command
 
@@ -115,7 +116,7 @@ def test_the_holder_of_the_key_reads_everything_and_the_replica_shows_nothing(tr
     [
         ("restore", "replica", "-o", "out"),
         ("cat", "replica"),
-        ("verify", "replica"),
+        ("verify", "replica", "--restore-drill"),
         ("generations", "replica"),
         ("segments", "replica"),
         ("snapshots", "replica"),
@@ -134,6 +135,41 @@ def test_without_the_key_each_verb_ends_with_2_and_writes_nothing(tree: Command,
         assert said in done.err
         assert len(done.err.splitlines()) == 1
         assert [path for path in (tree.folder / "out").rglob("*") if path.is_file()] == []
+
+
+def test_verify_without_an_identity_says_what_it_could_not_check(tree: Command) -> None:
+    append(tree, 3, RECORDS)
+    assert replicate(tree).code == 0
+    done = tree("verify", "replica")
+    assert (done.code, done.err) == (ExitCode.FAILURE, "")
+    assert "not checked: records, headers, footers" in done.out
+    assert done.out.splitlines()[-1].startswith("what can be seen without an identity is well")
+    (report,) = tree("verify", "replica", "--json").lines
+    assert (report["harmful_count"], report["anomalies"], report["log_bytes"]) == (0, [], 0)
+    assert report["hidden_count"] == sum(report[name] for name in ("snapshots", "sealed_segments", "wal_segments"))
+    assert tree("verify", "replica", "--identity", "key.txt").code == ExitCode.DONE
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def unframe(path: Path) -> None:
+    path.write_bytes(b"not the magic at all" + path.read_bytes()[20:])
+
+
+@pytest.mark.parametrize("harm", [cut, unframe, Path.unlink])
+def test_verify_without_an_identity_names_what_a_thief_left(tree: Command, harm: Callable[[Path], None]) -> None:
+    for _ in range(3):
+        append(tree, 9, RECORDS)
+        assert replicate(tree).code == 0
+    newest = max(path for path in (tree.folder / "replica").rglob("*.wal.lz4"))
+    wal = min(newest.parent.glob("*.wal.lz4"))
+    harm(wal)
+    done = tree("verify", "replica", "--json")
+    assert done.code == ExitCode.CORRUPTION
+    found = [each["object"] for each in done.lines[0]["anomalies"] if each["harmful"]]
+    assert found == [str(wal.relative_to(tree.folder / "replica"))]
 
 
 def test_the_daemon_continues_a_generation_without_any_secret_key(tree: Command) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from litelog.errors import ConfigError, ExitCode, LitelogError, NoReplicaError
+from litelog.errors import ConfigError, EncryptedError, ExitCode, LitelogError, NoReplicaError
 from litelog.formats.registry import open_stored_format
 from litelog.units import format_count, format_duration, format_iso, format_size
 from litelog_cli.arguments import FORMAT, PLACE, SAMPLE, opened_replica
@@ -88,7 +88,9 @@ Examples:
   litelog verify s3://bucket/events --trusted-key pub.pem
 \b
 Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
-3 there is nothing, 6 anomalies, or less than was expected. A leftover (a foreign
+3 there is nothing, 6 anomalies, or less than was expected. Without an identity,
+an encrypted replica ends with 1 or 6: only names, sizes and framing are checked. A
+leftover (a foreign
 name, an object that no reader needs) is reported, and counts as an anomaly only
 with --strict.
 """
@@ -197,6 +199,7 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
     from litelog.system.memory import keep_freed_memory
     from litelog.verify.execution import verify as verify_replica
     from litelog.verify.findings import Scope, Watch
+    from litelog.verify.without_identity import verify_without_identity
 
     _require_folders(options)
     task = read_task(_checkpoint(options))
@@ -211,18 +214,24 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
                 _state_dir(options.state_dir, options.config_file), options.against, replica.url, client.url
             )
         with showing_progress("verify", quiet=options.quiet or options.as_json) as show:
-            report = verify_replica(
-                client.store,
-                formats=lambda name: open_stored_format(name, options.pattern),
-                scope=scope,
-                parallelism=options.parallelism,
-                acknowledged=known,
-                against=options.against,
-                watch=Watch(
-                    None if show is None else lambda progress: show(progress.bytes, progress.total_bytes),
-                    walk=report_walk("verify", quiet=show is None),
-                ),
+            watch = Watch(
+                None if show is None else lambda progress: show(progress.bytes, progress.total_bytes),
+                walk=report_walk("verify", quiet=show is None),
             )
+            try:
+                report = verify_replica(
+                    client.store,
+                    formats=lambda name: open_stored_format(name, options.pattern),
+                    scope=scope,
+                    parallelism=options.parallelism,
+                    acknowledged=known,
+                    against=options.against,
+                    watch=watch,
+                )
+            except EncryptedError:
+                if _replica_option(options) is not None:
+                    raise  # it needs the contents
+                report = verify_without_identity(client.store, parallelism=options.parallelism, watch=watch)
         if report.is_empty:
             raise NoReplicaError(client.url)
         drill = None
@@ -313,6 +322,7 @@ def exit_code(report: VerifyReport, drill: DrillResult | None, *, strict: bool) 
     if (
         _is_unchecked(report)
         or unjudged
+        or report.hidden
         or report.failed
         or report.unknown_formats
         or (drill is not None and drill.error is not None)
@@ -400,6 +410,15 @@ def _about_versions(report: VerifyReport) -> Iterator[str]:
 
 def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> Iterator[str]:
     """Yield what was read and compared, and the verdict at the end."""
+    if report.hidden:
+        yield (
+            f"looked at the names, sizes and framing of {format_count(report.hidden, 'object')} "
+            f"({format_size(report.object_bytes)}); not checked: records, headers, footers, snapshots, the chain of "
+            "digests, signatures. --identity FILE checks them"
+        )
+        yield from _about_versions(report)
+        yield _verdict(report, drill)
+        return
     objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
     yield (
         f"read {format_count(objects, 'object')} ({format_size(report.object_bytes)}) and checked "
@@ -420,16 +439,23 @@ def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> It
     yield from _about_versions(report)
     if drill is not None:
         yield str(drill)
+    yield _verdict(report, drill)
+
+
+def _verdict(report: VerifyReport, drill: DrillResult | None) -> str:
+    """The last line: the first of these that is so."""
     lying = sum(report.counts.values()) - report.harmful
-    if report.harmful:
-        yield format_count(report.harmful, "anomaly", "anomalies")
-    elif report.failed:
-        yield f"no anomaly was found, but {format_count(report.failed, 'object')} could not be read"
-    elif report.unknown_formats:
-        yield "no anomaly was found, but the commits were not checked"
-    elif _is_unchecked(report):
-        yield "no contents were checked: the sample holds none; take a larger --sample"
-    elif drill is not None and drill.error is not None:
-        yield "the replica holds all that its writers promised, but it could NOT be restored here"
-    else:
-        yield "all is well" + (f" (leftovers that no reader needs: {lying})" if lying else "")
+    hidden, failed = format_count(report.hidden, "object"), format_count(report.failed, "object")
+    verdicts = (
+        (report.harmful, format_count(report.harmful, "anomaly", "anomalies")),
+        (report.failed, f"no anomaly was found, but {failed} could not be read"),
+        (report.hidden, f"what can be seen without an identity is well; the contents of {hidden} were NOT checked"),
+        (report.unknown_formats, "no anomaly was found, but the commits were not checked"),
+        (_is_unchecked(report), "no contents were checked: the sample holds none; take a larger --sample"),
+        (
+            drill is not None and drill.error is not None,
+            "the replica holds all that its writers promised, but it could NOT be restored here",
+        ),
+        (True, "all is well" + (f" (leftovers that no reader needs: {lying})" if lying else "")),
+    )
+    return next(words for holds, words in verdicts if holds)
