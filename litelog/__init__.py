@@ -7,6 +7,7 @@ from litelog.version import VERSION as __version__  # noqa: N811 - one version, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from litelog.api.log_list import LogList
     from litelog.api.open_replica import open_replica
     from litelog.api.repair_log import repair_log
     from litelog.api.replicate import Replication, replicate
@@ -91,6 +92,7 @@ __all__ = [
     "LockedError",
     "LogConfig",
     "LogError",
+    "LogList",
     "LogReader",
     "LogWriter",
     "MirrorAcknowledgement",
@@ -139,6 +141,7 @@ _MODULES = {
     "Config": "litelog.config.models",
     "Consumer": "litelog.consumers.consumer",
     "LogConfig": "litelog.config.entries",
+    "LogList": "litelog.api.log_list",
     "LogReader": "litelog.log.reader",
     "LogWriter": "litelog.log.writer",
     "MirrorAcknowledgement": "litelog.stores.mirror_acknowledgement",

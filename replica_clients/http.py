@@ -135,18 +135,22 @@ class HttpStore:
         except (HTTPError, ValueError, KeyError, TypeError) as error:
             raise StoreError("list", prefix, f"the answer is not a listing: {error}") from error
 
-    def list_logs(self) -> Sequence[tuple[str, str]]:
-        """The names and URLs of the served logs that this URL stands for, whose last part may be a pattern."""
+    def list_logs(
+        self, revision: str | None = None, seconds: float = 0.0
+    ) -> tuple[str | None, Sequence[tuple[str, str]]]:
         base, _, pattern = self.url.partition("/logs/")
-        answer = self._send("GET", "list", "logs", "", url=f"{base}/logs")
+        query = "" if revision is None else f"?{urlencode({'revision': revision, 'wait': f'{seconds:.3f}s'})}"
+        answer = self._send("GET", "list", "logs", query, url=f"{base}/logs", read_seconds=seconds + ANSWER_SECONDS)
         if answer.status != 200:
             raise self._refusal("list", "logs", answer)
         try:
-            names = [str(log["name"]) for log in json.loads(answer.data)["logs"]]
-        except (HTTPError, ValueError, KeyError, TypeError) as error:
+            found = json.loads(answer.data)
+            names = [str(log["name"]) for log in found["logs"]]
+            now = str(found.get("revision", "")) or None
+        except (HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError("list", "logs", f"the answer is not a list of logs: {error}") from error
         matching = (name for name in names if fnmatchcase(name, unquote(pattern)))
-        return [(name, f"{base}/logs/{quote(name)}") for name in matching]
+        return now, [(name, f"{base}/logs/{quote(name)}") for name in matching]
 
     def list_consumers(self) -> Sequence[str]:
         found = self._ask_consumer("GET", "list", "").get("consumers")

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.verify.local_report import LocalReport
 
-SETTLE_SECONDS = 0.2
-"""How long the check waits for a commit that may be half written."""
-
 
 @dataclass(frozen=True, slots=True)
 class LocalCheck:
@@ -98,7 +95,7 @@ def _is_configured_replica(place: str) -> bool:
 
 def check_local(check: LocalCheck, *, shown: bool) -> LocalReport:
     """Check the files of a log. ``shown``: show progress."""
-    from litelog.verify.local_log import check_log
+    from litelog.verify.local_log import SETTLE_SECONDS, check_log
 
     with showing_progress("verify", quiet=not shown) as show:
         return check_log(check.folder, check.log_format, show, settle=SETTLE_SECONDS)

@@ -351,7 +351,7 @@ def _check_urls(replicas: tuple[ReplicaConfig, ...]) -> tuple[ReplicaConfig, ...
     return tuple(map(_check_url, replicas))
 
 
-class FolderConfig(EntryConfig):
+class SearchedFolder(EntryConfig):
     """A folder in which every folder that matches ``pattern`` and holds log segments is a log."""
 
     dir: Text
@@ -364,7 +364,6 @@ class FolderConfig(EntryConfig):
     """Whether to look for logs while the daemon runs, and not only at its start and when it reads its configuration."""
     segment_pattern: Text | None = None
     """Shell pattern for the names of log segments; for the formats ``lines`` and ``raw``."""
-    replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(at_least_one), AfterValidator(_check_urls)]
 
     @field_validator("pattern")
     @classmethod
@@ -406,6 +405,12 @@ class FolderConfig(EntryConfig):
         if self.recursive:
             return not parts[-1].startswith(".") or any(pattern.startswith(".") for pattern in patterns)
         return len(parts) <= len(patterns) and all(map(matches, parts, patterns))
+
+
+class FolderConfig(SearchedFolder):
+    """A folder of logs, and where they are replicated."""
+
+    replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(at_least_one), AfterValidator(_check_urls)]
 
     def log_at(self, path: str) -> LogConfig | None:
         """The log in the folder ``path``, which may not exist; None if this entry does not match it."""

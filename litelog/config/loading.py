@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from litelog.config.document import Document, Problem, TextPosition, read_document
+from litelog.config.entries import SearchedFolder
 from litelog.config.models import Config, Location, known_keys, same_places, spell, written
 from litelog.config.values import FROM_DOCUMENT
 from litelog.errors import ConfigError, ConfigMistake, InvalidConfigError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pydantic_core import ErrorDetails
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 MAX_FILE_BYTES = 1 << 20
 """The most bytes of a configuration file: enough for thousands of logs."""
@@ -95,8 +98,17 @@ def make_config(source: str, values: Mapping[str, Any]) -> Config:
     Raises:
         InvalidConfigError: the values are invalid. The error lists every problem.
     """
+    return _make(Config, source, values)
+
+
+def make_folder(source: str, values: Mapping[str, Any]) -> SearchedFolder:
+    """Make a SearchedFolder from plain values, as ``make_config``. Raises InvalidConfigError."""
+    return _make(SearchedFolder, source, values)
+
+
+def _make(model: type[_Model], source: str, values: Mapping[str, Any]) -> _Model:
     try:
-        return Config.model_validate(values, by_alias=False, by_name=True)
+        return model.model_validate(values, by_alias=False, by_name=True)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
         problems = [f"{spell(detail['loc'])}: {_message(detail)}".removeprefix(": ") for detail in found]

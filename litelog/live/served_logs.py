@@ -71,7 +71,10 @@ class ServedLogs:
         self._closed = False
 
     def names(self) -> list[str]:
-        """The served logs, sorted."""
+        """The served logs, sorted. Raises NotYetAvailableError while the daemon is opening its logs: the list is not
+        whole."""
+        if not self._logs.opened:
+            raise NotYetAvailableError("the daemon is still opening its logs")
         return sorted(self._find_all())
 
     def get(self, name: str) -> ServedLog:

@@ -8,8 +8,9 @@ import math
 import os
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from litelog.config.entries import SearchedFolder
 from litelog.config.models import place_of
 from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields, is_worth_logging
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
     from litelog.system.inotify import Watcher
 
+
+_Folder = TypeVar("_Folder", bound=SearchedFolder)
 
 MAX_DEPTH = 32
 """How many levels below a folder are searched for logs."""
@@ -57,11 +60,11 @@ class Refused:
     reason: str
 
 
-class LogFinder:
+class LogFinder(Generic[_Folder]):
     """Finds the logs of one folder entry. Repeated searches list only folders that have changed. Used by one thread at
     a time."""
 
-    def __init__(self, folder: FolderConfig, clock: Clock) -> None:
+    def __init__(self, folder: _Folder, clock: Clock) -> None:
         self.folder = folder
         self._clock = clock
         self._format = open_format(folder.format, folder.segment_pattern)
@@ -267,7 +270,7 @@ class LogDiscovery:
         """It finds nothing before ``set``, which opens the logs' formats."""
         self._config = config
         self._clock = clock
-        self._finders: list[LogFinder] = []
+        self._finders: list[LogFinder[FolderConfig]] = []
         self._names: dict[str, list[str]] = {}
         self._failures: dict[str, Failures] = {}
         self._refused: dict[tuple[str, str], float] = {}
@@ -323,7 +326,7 @@ class LogDiscovery:
             if finder.folder.watch:
                 yield from finder.watched_folders()
 
-    def _look(self, finder: LogFinder) -> None:
+    def _look(self, finder: LogFinder[FolderConfig]) -> None:
         key = _key(finder.folder)
         try:
             self._names[key] = finder.find()

@@ -15,6 +15,7 @@ from litelog.errors import (
     NotYetAvailableError,
     OffsetJumpError,
     PrunedError,
+    SourceMissingError,
     StoreError,
 )
 from litelog.live.buffer_news import ForkedError
@@ -44,6 +45,7 @@ STATUS: Mapping[type[Exception], int] = {
     PrunedError: 410,
     ForkedError: 409,
     NotYetAvailableError: 503,
+    SourceMissingError: 503,
     NotFoundError: 404,
     StoreError: 502,
     CorruptionError: 500,

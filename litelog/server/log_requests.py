@@ -5,6 +5,7 @@ Specified in litelog/live/README.md.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,11 +35,15 @@ if TYPE_CHECKING:
     from litelog.log.read_bounds import Start
     from litelog.objects.consumer_position import Evidence
     from litelog.objects.fields import Reader
+    from litelog.server.permits import Permit
 
 MAX_WAIT_SECONDS = 600.0
 """The longest ``wait``."""
 
 _RANGE = re.compile("bytes=([0-9]{1,18})-([0-9]{1,18})?")
+
+LOGS_PARAMETERS = ("revision", "wait")
+"""Parameters of the list of logs."""
 
 PARAMETERS = ("from", "to", "follow", "wait", "limit", "columns")
 """Parameters of ``records``."""
@@ -95,12 +100,32 @@ def read_request(request: Request) -> RecordRequest:
     )
 
 
+def may_read(permit: Permit | None, name: str) -> bool:
+    """Whether a served log may be read. ``permit``: None if the daemon needs no token."""
+    return permit is None or permit.reads(name)
+
+
+def revision_of(names: Iterable[str]) -> str:
+    """The revision of a list of logs: it is another one if the names are others."""
+    return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def read_logs_request(request: Request) -> tuple[str | None, float]:
+    """Return the revision of the list that the client has, None for none, and how many seconds to wait for another one.
+    Raises BadRequestError for an unknown or invalid parameter."""
+    query = request.query_params
+    _require_known(query, LOGS_PARAMETERS)
+    revision, seconds = query.get("revision"), read_wait(query.get("wait", "0s"))
+    if "wait" in query and revision is None:
+        raise BadRequestError("wait: needs the revision of an earlier answer")
+    return revision, seconds
+
+
 def name_of_log(request: Request) -> str:
     """The log that a request names. Raises UnknownLogError, as for a log that is not there, if its token does not
     permit to read it."""
     name: str = request.path_params["log"]
-    permit = permit_of(request)
-    if permit is not None and not permit.reads(name):
+    if not may_read(permit_of(request), name):
         raise UnknownLogError(f"{name}: no such log is served here")
     return name
 
@@ -151,6 +176,11 @@ def read_mirrors_request(request: Request) -> tuple[int, float]:
     return read_number("sequence", query.get("sequence", "0")), read_wait(query.get("wait", "0s"))
 
 
+def require_no_parameters(request: Request) -> None:
+    """Raise BadRequestError if a request has parameters."""
+    _require_known(request.query_params, ())
+
+
 def _read_mirror(name: str | None) -> str | None:
     if name is not None and not MIRROR.fullmatch(name):
         raise BadRequestError("mirror: write up to 200 letters, digits, dots, colons, slashes, - and _")
@@ -160,7 +190,7 @@ def _read_mirror(name: str | None) -> str | None:
 def _require_known(query: Iterable[str], known: Collection[str]) -> None:
     unknown = sorted(set(query) - set(known))
     if unknown:
-        raise BadRequestError(f"{unknown[0]}: no such parameter; known: {', '.join(known)}")
+        raise BadRequestError(f"{unknown[0]}: no such parameter; known: {', '.join(known) or 'none'}")
 
 
 def read_wait(text: str) -> float:

@@ -18,10 +18,11 @@ from litelog.errors import LitelogError
 from litelog.formats.columns import NAMES
 from litelog.live.encoding import JsonLines
 from litelog.live.held_records import find_held
+from litelog.live.log_check import LogCheck, ReportFraming
 from litelog.live.log_consumers import find_consumer, find_time, read_consumers
 from litelog.live.record_feed import RecordFeed, RecordRequest
 from litelog.live.served_log import LiveReader
-from litelog.live.served_logs import IDLE_SECONDS, UnknownLogError
+from litelog.live.served_logs import IDLE_SECONDS, TooManyReadersError, UnknownLogError
 from litelog.live.wal_feed import WalFeed, WalFraming
 from litelog.objects.layout import parse_wal
 from litelog.server.consumer_routes import consumer_routes
@@ -29,20 +30,24 @@ from litelog.server.error_answer import NO_STORE, make_error
 from litelog.server.log_errors import answer_error
 from litelog.server.log_requests import (
     choose_encoding,
+    may_read,
     name_of_log,
+    read_logs_request,
     read_mirrors_request,
     read_number,
     read_range,
     read_request,
     read_wait,
     read_wal_request,
+    require_no_parameters,
+    revision_of,
 )
 from litelog.server.permits import StreamPermits, permit_of
 from litelog.server.stream_answer import PieceStream, StreamPace, answer_stream, make_compressor
 from litelog.stores.object_store import require_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
     from typing import BinaryIO
 
     from starlette.requests import Request
@@ -59,7 +64,8 @@ MAX_PAGE = 1000
 """The most objects in a page of a listing."""
 
 LOOK_SECONDS = 1.0
-"""How often a request that waits for a mirror looks for the log's buffer, which runs only while there are readers."""
+"""How often a request that waits looks again: for other logs, or, if it waits for a mirror, for the log's buffer, which
+runs only while there are readers."""
 
 CHUNK_BYTES = 256 << 10
 """How many bytes of an object are sent at a time."""
@@ -73,6 +79,7 @@ def log_routes(logs: ServedLogs, clock: Clock) -> list[Route]:
         Route("/logs/{log:path}/records", handlers.records),
         Route("/logs/{log:path}/records/{sequence}", handlers.record),
         Route("/logs/{log:path}/wal", handlers.wal),
+        Route("/logs/{log:path}/check", handlers.check),
         Route("/logs/{log:path}/mirrors", handlers.mirrors),
         Route("/logs/{log:path}/replica", handlers.list_objects),
         Route("/logs/{log:path}/replica/{key:path}", handlers.open_object),
@@ -88,20 +95,35 @@ class LogHandlers:
         self._logs = logs
         self._clock = clock
         self._permits = StreamPermits()
+        self._is_checking = False
+        """Whether a log is being checked."""
         self._stops_idle = False
         """Whether the loop will stop idle logs soon."""
 
-    def list_logs(self, request: Request) -> Response:
-        """The served logs that the request's token permits to read."""
-        permit, found = permit_of(request), list[dict[str, object]]()
+    async def list_logs(self, request: Request) -> Response:
+        """The served logs that the request's token permits to read. With the ``revision`` of an earlier answer, once
+        they are others, or after a while."""
+        permit, loop = permit_of(request), asyncio.get_running_loop()
         try:
-            for name in self._logs.names():
-                if permit is None or permit.reads(name):
-                    with suppress(UnknownLogError):  # it has gone meanwhile
-                        found.append(asdict(self._logs.get(name).facts()))
+            revision, seconds = read_logs_request(request)
+            deadline = loop.time() + seconds
+            while True:
+                names = [name for name in await asyncio.to_thread(self._logs.names) if may_read(permit, name)]
+                found, left = revision_of(names), deadline - loop.time()
+                if found != revision or left <= 0 or await request.is_disconnected():
+                    break
+                await asyncio.sleep(min(left, LOOK_SECONDS))
+                if permit is not None:
+                    permit.require()
+            facts = await asyncio.to_thread(lambda: list(self._facts(names)))
         except LitelogError as error:
             return answer_error(error)
-        return _answer({"logs": found})
+        return _answer({"revision": found, "logs": facts})
+
+    def _facts(self, names: Sequence[str]) -> Iterator[dict[str, object]]:
+        for name in names:
+            with suppress(UnknownLogError):  # it has gone meanwhile
+                yield asdict(self._logs.get(name).facts())
 
     def show_log(self, request: Request) -> Response:
         """One served log, who reads it, and where its consumers are."""
@@ -172,6 +194,33 @@ class LogHandlers:
         self._permits.watch(reader, permit_of(request))
         pieces = WalFeed(served, asked, reader, self._clock).pieces()
         return await self._stream(request, pieces, WalFraming(), partial(self._leave, served, reader))
+
+    async def check(self, request: Request) -> Response:
+        """A check of a log's own files. The daemon checks one log at a time."""
+        try:
+            require_no_parameters(request)
+            name = name_of_log(request)
+            if self._is_checking:
+                raise TooManyReadersError(
+                    "a log is being checked, and the daemon checks one at a time: ask again later"
+                )
+            reader = LiveReader("check", self._clock.monotonic())
+            self._is_checking = True
+            try:
+                served = await asyncio.to_thread(partial(self._logs.enter, name, reader, live=False))
+            except BaseException:
+                self._is_checking = False
+                raise
+        except LitelogError as error:
+            return answer_error(error)
+        self._permits.watch(reader, permit_of(request))
+
+        def leave() -> None:
+            self._is_checking = False
+            self._leave(served, reader)
+
+        pieces = LogCheck(served, reader, self._logs.limits.rate).pieces()
+        return await self._stream(request, pieces, ReportFraming(), leave)
 
     async def mirrors(self, request: Request) -> Response:
         """The mirrors of a log, once one of them has come to a sequence, or after a while."""

@@ -22,6 +22,7 @@ from litelog.live.served_log import LogFacts
 from litelog.objects.consumer_position import MOST_MOVE
 from litelog.server.log_requests import MIRROR
 from litelog.server.report import VERSION, StatusReport, SyncReport
+from litelog.verify.local_report import LocalAnomalyKind
 from litelog.version import VERSION as RELEASE
 
 if TYPE_CHECKING:
@@ -169,8 +170,12 @@ _LISTING: Schema = {
 }
 _ALL_LOGS: Schema = {
     "type": "object",
-    "required": ["version", "logs"],
-    "properties": {"version": {"const": VERSION}, "logs": {"type": "array", "items": _FACTS}},
+    "required": ["version", "revision", "logs"],
+    "properties": {
+        "version": {"const": VERSION},
+        "revision": {**TEXT, "description": "It is another one if logs appeared or went."},
+        "logs": {"type": "array", "items": _FACTS},
+    },
 }
 _WAITED: Schema = {
     "type": "object",
@@ -182,6 +187,27 @@ _WAITED: Schema = {
             "description": "The highest sequence before which a mirror has all records durably; null if there is none.",
         },
         "mirrors": _MIRRORS,
+    },
+}
+_CHECKED: Schema = {
+    "type": "object",
+    "required": [
+        *("version", "log", "format", "log_segments", "log_bytes", "commits", "records", "first", "next"),
+        *("anomalies", "anomaly_counts", "harmful_count", "unreadable", "unreadable_count", "seconds"),
+    ],
+    "properties": {
+        "version": {"const": VERSION},
+        "anomalies": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["kind", "file", "offset", "end", "sequence", "expected", "actual", "message", "harmful"],
+                "properties": {"kind": {"enum": [str(kind) for kind in LocalAnomalyKind]}, "offset": COUNT},
+            },
+        },
+        "anomaly_counts": {"type": "object", "additionalProperties": COUNT},
+        "harmful_count": {**COUNT, "description": "How many anomalies a reader may meet."},
+        "unreadable": {"type": "array", "items": TEXT, "description": "Log segments that could not be read."},
     },
 }
 _READING = (404, 429, 500, 502, 503)
@@ -306,7 +332,17 @@ OPERATIONS: tuple[Operation, ...] = (
         (404, 503),
     ),
     Operation("get", "/openapi.json", "This document.", {200: {JSON: {"type": "object"}}}),
-    Operation("get", "/logs", "The served logs, with their facts.", {200: {JSON: _ALL_LOGS}}, (), (503,)),
+    Operation(
+        "get",
+        "/logs",
+        "The served logs, with their facts.",
+        {200: {JSON: _ALL_LOGS}},
+        (
+            Parameter("revision", TEXT, "That of an earlier answer: answer once the logs are others."),
+            Parameter("wait", DURATION, "With revision: how long to wait for that, at most 600s."),
+        ),
+        (503,),
+    ),
     Operation("get", "/logs/{log}", "One served log, and who reads it.", {200: {JSON: _ONE_LOG}}, (_LOG,), (404, 503)),
     Operation(
         "get",
@@ -371,6 +407,14 @@ OPERATIONS: tuple[Operation, ...] = (
             Parameter("mirror", {**TEXT, "pattern": f"^{MIRROR.pattern}$"}, "The name of the mirror that asks."),
         ),
         (*_READING, 409, 410),
+    ),
+    Operation(
+        "get",
+        "/logs/{log}/check",
+        "A check of the log's own files: the report of litelog verify LOG_DIR.",
+        {200: {JSON: _CHECKED}},
+        (_LOG,),
+        (404, 429, 500, 503),
     ),
     Operation(
         "get",

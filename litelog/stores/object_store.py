@@ -258,8 +258,21 @@ class AwaitsMirrors(Protocol):
 class ListsLogs(Protocol):
     """An optional capability of a store that is the log of a daemon: the log's name in its URL may be a pattern."""
 
-    def list_logs(self) -> Sequence[tuple[str, str]]:
-        """The served logs that match: their names and URLs. Raises StoreError."""
+    def list_logs(
+        self, revision: str | None = None, seconds: float = 0.0
+    ) -> tuple[str | None, Sequence[tuple[str, str]]]:
+        """Return the revision of the daemon's logs, and the names and URLs of those that match.
+
+        Args:
+            revision: The revision of an earlier answer, None for the first one: wait until the daemon has another one.
+            seconds: How many seconds to wait at most.
+
+        Raises:
+            StoreError: The daemon cannot be asked.
+        """
+
+    def close(self) -> None:
+        """As ``ObjectStore.close``."""
 
 
 Root: TypeAlias = "Hashable"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -32,6 +33,29 @@ def is_pattern(url: str) -> bool:
     return parts is not None and any(letter in parts.path for letter in WILD)
 
 
+class ServedLogsView:
+    """Looks at the logs of a daemon again and again. One thread looks; any thread closes."""
+
+    def __init__(self, url: str, options: Mapping[str, object]) -> None:
+        """``url``, ``options``: as for ``find_served_logs``. Makes no request. Raises ConfigError."""
+        store = open_store(url, options)
+        if not isinstance(store, ListsLogs):
+            store.close()
+            raise ConfigError(f"{url}: is not a pattern for the logs of a daemon: write http://HOST:PORT/logs/PATTERN")
+        self._store = store
+        self._revision: str | None = None
+
+    def look(self, seconds: float = 0.0) -> Sequence[NamedLog]:
+        """Return the served logs that match, sorted by name. The daemon answers after ``seconds``, or as soon as its
+        logs are others than at the last look. Raises as ``find_served_logs``."""
+        self._revision, listed = self._store.list_logs(self._revision, seconds)
+        found = [NamedLog(name, where) for name, where in listed]
+        return sorted((log for log in found if _is_relative(log.name)), key=lambda log: log.name)
+
+    def close(self) -> None:
+        self._store.close()
+
+
 def find_served_logs(url: str, options: Mapping[str, object]) -> Sequence[NamedLog]:
     """Return the served logs that match a pattern, sorted by name.
 
@@ -45,14 +69,8 @@ def find_served_logs(url: str, options: Mapping[str, object]) -> Sequence[NamedL
         ConfigError: The URL is invalid, or no daemon is there that serves logs.
         StoreError: The daemon cannot be asked.
     """
-    store = open_store(url, options)
-    try:
-        if not isinstance(store, ListsLogs):
-            raise ConfigError(f"{url}: is not a pattern for the logs of a daemon: write http://HOST:PORT/logs/PATTERN")
-        found = [NamedLog(name, where) for name, where in store.list_logs()]
-    finally:
-        store.close()
-    return sorted((log for log in found if _is_relative(log.name)), key=lambda log: log.name)
+    with closing(ServedLogsView(url, options)) as view:
+        return view.look()
 
 
 def _is_relative(name: str) -> bool:

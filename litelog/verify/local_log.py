@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _SETTLE_POLL_SECONDS = 0.01
 
+SETTLE_SECONDS = 0.2
+"""How long a check waits for a commit that may be half written, if a program may append to the log."""
+
 SEARCH_STEP_BYTES = MAX_COMMIT_BYTES
 """By how many bytes the search for a good commit after damage moves on. What is searched at a time is longer by the
 largest commit."""
@@ -54,7 +57,8 @@ def check_log(
     Args:
         folder: The log's folder.
         log_format: The log's format.
-        progress: Called with the bytes that were checked, and with the size of the log in bytes.
+        progress: Called with the bytes that were checked, and with the size of the log in bytes, before each piece is
+            read and at the end. An error that it raises ends the check.
         settle: How many seconds to wait, before bytes at the log's end count as torn, whether they change: a program
             may be writing a commit.
 
@@ -85,6 +89,7 @@ class _Check:
         self._found = LocalAnomalies()
         self._failures: list[str] = []
         self._totals = _Totals()
+        self._size = 0
         self._expect = Expectation()
         self._log_id: UUID | None = None
         self._next: int | None = None
@@ -97,11 +102,10 @@ class _Check:
         began = monotonic()
         self._names.require_log()
         names = list(self._names.all())
-        total = sum(self._size_of(name) for name in names)
+        self._size = sum(self._size_of(name) for name in names)
         for number, name in enumerate(names):
             self._check_file(name, next(iter(names[number + 1 :]), None))
-            if self._progress is not None:
-                self._progress(self._totals.bytes, total)
+        self._show(0)
         for name in missing_segments(self._folder, self._format):
             self._found.add(LocalAnomalyKind.MISSING, name, 0, "log segment of the manifest", "a file", "none")
         for name in self._names.foreign():
@@ -122,6 +126,11 @@ class _Check:
             failures=tuple(self._failures),
             seconds=monotonic() - began,
         )
+
+    def _show(self, offset: int) -> None:
+        """Report that the current log segment is checked up to ``offset``."""
+        if self._progress is not None:
+            self._progress(self._totals.bytes + offset, self._size)
 
     def _size_of(self, name: str) -> int:
         return max(0, self._names.signature_of(name)[0])
@@ -161,6 +170,7 @@ class _Check:
         self._next = named if self._expect.sequence is None else self._expect.sequence
         offset, length = 0, READ_BYTES
         while data := memoryview(segment.read(offset, length)):
+            self._show(offset)
             try:
                 scan, error = self._scan(path, data, offset)
             except WrongFormatError as fault:

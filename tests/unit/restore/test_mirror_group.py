@@ -178,8 +178,8 @@ def test_a_mistake_in_the_code_ends_a_group(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("name", ["../app-x", "app-/../../x", "app-a//b", "app-\0"])
 def test_a_name_that_leads_out_of_the_folder_is_skipped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Daemon:
-        def list_logs(self) -> list[tuple[str, str]]:
-            return [("app-a", "http://h/logs/app-a"), (name, "http://h/logs/x")]
+        def list_logs(self, *_: Any) -> tuple[None, list[tuple[str, str]]]:
+            return None, [("app-a", "http://h/logs/app-a"), (name, "http://h/logs/x")]
 
         def close(self) -> None:
             pass

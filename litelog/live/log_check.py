@@ -1,0 +1,103 @@
+"""LogCheck: a check of a served log's own files for one request. It ends early if nobody waits for its result.
+
+Specified in litelog/live/README.md#checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError
+from litelog.live.news_desk import KEEP_ALIVE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from litelog.live.encoding import Piece
+    from litelog.live.served_log import LiveReader, ServedLog
+    from litelog.verify.local_report import LocalReport
+
+VERSION = 1
+"""Of the answer."""
+
+
+class _LeftError(LitelogError):
+    """Nobody waits for the check any more."""
+
+
+class ReportFraming:
+    """A JSON document. Line ends before it are signs of life: readers of JSON skip them."""
+
+    media_type = "application/json"
+
+    def begin(self) -> bytes:
+        return b""
+
+    def keep_alive(self) -> bytes:
+        return b"\n"
+
+    def fail(self, error: Mapping[str, object]) -> bytes:
+        return json.dumps({"version": VERSION, "error": error}).encode() + b"\n"
+
+    def end(self) -> bytes:
+        return b""
+
+
+class LogCheck:
+    """One check, in a thread of its own. Its methods run in one event loop."""
+
+    def __init__(self, served: ServedLog, reader: LiveReader, rate: int | None) -> None:
+        """``rate``: the most bytes of the log that are read in a second, on average; None: no limit."""
+        self._source = served.log.source
+        self._reader = reader
+        self._rate = rate
+        self._began = monotonic()
+        self._left = threading.Event()
+        self._news = asyncio.Event()
+        self._report: LocalReport | None = None
+        self._error: Exception | None = None
+
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
+        """Yield signs of life, and the report at the end.
+
+        Raises:
+            SourceError, ConfigError, CorruptionError: As ``check_log``.
+            RevokedError: The reader's token was revoked.
+        """
+        loop, reader = asyncio.get_running_loop(), self._reader
+        reader.wake = self._news.set
+        threading.Thread(target=self._run, args=(loop,), name=f"check {self._source.folder}", daemon=True).start()
+        try:
+            while self._report is None:
+                try:
+                    await asyncio.wait_for(self._news.wait(), KEEP_ALIVE_SECONDS)
+                except TimeoutError:
+                    yield ReportFraming().keep_alive()
+                failure = reader.ended_by or self._error
+                if failure is not None:
+                    raise failure
+            yield json.dumps({"version": VERSION, **self._report.as_json()}).encode() + b"\n"
+        finally:
+            self._left.set()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        from litelog.verify.local_log import SETTLE_SECONDS, check_log  # noqa: PLC0415 - a daemon starts without it
+
+        try:
+            source = self._source
+            self._report = check_log(source.folder, source.format, self._keep_pace, settle=SETTLE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - the request gets it
+            self._error = error
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(self._news.set)
+
+    def _keep_pace(self, checked: int, _size: int) -> None:
+        """Wait until more may be read. Raises _LeftError if nobody waits for the result."""
+        due = 0.0 if self._rate is None else self._began + checked / self._rate
+        if self._left.wait(max(0.0, due - monotonic())):
+            raise _LeftError(f"{self._source.folder}: nobody waits for the check")

@@ -1,0 +1,87 @@
+"""The logs of a folder, or of a daemon, and the signal when logs appear or go."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import litelog
+from tests.waiting import WAIT_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def make_log(folder: Path) -> None:
+    with litelog.LogWriter(folder, fsync="never") as writer:
+        writer.append(b"one")
+
+
+@pytest.mark.slow
+def test_logs_that_appear_and_go_are_signalled_once_however_many(tmp_path: Path) -> None:
+    make_log(tmp_path / "app-1")
+    with litelog.LogList(tmp_path, pattern="app-*") as logs:
+        assert logs.wait()  # on what was there before, at once
+        assert logs.names() == ("app-1",)
+        assert not logs.wait(0.0)
+        for name in ("app-2", "app-3", "other"):
+            make_log(tmp_path / name)
+        assert logs.wait(WAIT_SECONDS)
+        assert logs.names() == ("app-1", "app-2", "app-3")
+        assert not logs.wait(0.01)
+        with litelog.LogWriter(tmp_path / "app-1") as writer:
+            writer.append(b"two")  # not another log
+        assert not logs.wait(0.01)
+        shutil.rmtree(tmp_path / "app-2")
+        assert logs.wait(WAIT_SECONDS)
+        assert logs.wait(0.0)  # as long as nobody looked
+        assert logs.names() == ("app-1", "app-3")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [make_log, lambda _: None])
+def test_a_waiting_thread_wakes_on_a_change_and_when_another_one_closes(tmp_path: Path, change: object) -> None:
+    (tmp_path / "a").mkdir()
+    logs = litelog.LogList(tmp_path, poll_interval=3600.0, pattern="*/*")
+    found = list[bool]()
+    assert logs.names() == ()
+    waiting = threading.Thread(target=lambda: found.append(logs.wait()))
+    waiting.start()
+    change(tmp_path / "a" / "b")  # type: ignore[operator]
+    if change is not make_log:
+        logs.close()
+    waiting.join(WAIT_SECONDS)
+    assert found == [change is make_log]
+    logs.close()
+    assert not logs.wait()
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_away_keeps_its_logs(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    with litelog.LogList(folder, poll_interval=0.01) as logs:
+        with pytest.raises(litelog.SourceMissingError):
+            logs.names()
+        assert not logs.wait(0.05)
+        make_log(folder / "a")
+        assert logs.wait(WAIT_SECONDS)
+        assert logs.names() == ("a",)
+        os.rename(folder, tmp_path / "moved")
+        assert not logs.wait(0.05)
+        os.rename(tmp_path / "moved", folder)
+        assert not logs.wait(0.05)
+
+
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(litelog.ConfigError, match="pattern: must be a relative path of patterns"):
+        litelog.LogList(tmp_path, pattern="../*")
+    with pytest.raises(litelog.ConfigError, match="only the formats lines and raw have a pattern"):
+        litelog.LogList(tmp_path, segment_pattern="*.log")
+    with pytest.raises(litelog.ConfigError, match="recursive and segment_pattern are for the logs in a folder"):
+        litelog.LogList("http://localhost:9977/logs", recursive=True)
+    with pytest.raises(litelog.ConfigError, match="not a pattern for the logs of a daemon"):
+        litelog.LogList(f"file://{tmp_path}")
