@@ -1,4 +1,4 @@
-"""Compiles ``litelog/native/walks.c`` when litelog is installed, if there is a C compiler: a hook of hatchling.
+"""Compiles ``litelog/native`` when litelog is installed, if there is a C compiler: a hook of hatchling.
 
 ``CC`` names the compiler, and ``CFLAGS`` adds options to it. With ``LITELOG_NATIVE=0`` nothing is compiled. A wheel
 with the library is for the machine's platform, and one without it for any.
@@ -51,7 +51,9 @@ class NativeBuildHook(BuildHookInterface[Any]):
         """Compile the source. Returns whether the library is there."""
         if os.environ.get("LITELOG_NATIVE") == "0":
             return False
-        checksum = zlib.crc32(source.read_bytes())
+        checksum = 0
+        for file in sorted((*source.parent.glob("*.c"), *source.parent.glob("*.h"))):
+            checksum = zlib.crc32(file.read_bytes(), checksum)
         command = [*shlex.split(os.environ.get("CC", "cc")), "-O2", *shlex.split(os.environ.get("CFLAGS", ""))]
         command += ["-shared", "-fPIC", f"-DSOURCE_CHECKSUM={checksum}u", "-o", str(library), str(source)]
         try:

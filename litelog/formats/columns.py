@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ NAMES = ["sequence", "timestamp", "key", "value"]
 """The columns that every log has. Those of ``Columns.extra`` follow them."""
 
 MAX_ARROW_BYTES = (1 << 31) - 1  # offsets of Arrow's binary type are int32
+MOST_SHARED_NULLS = 1 << 16  # they take 0.5 MiB
 LONG_RUN_BYTES = 16 << 10
 """From this mean length in bytes, runs are copied one by one, and are worth a batch of their own; measured."""
 
@@ -41,7 +43,7 @@ def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> pyarrow.Record
     pyarrow = load_pyarrow()
     arrays = _fixed_columns(pyarrow, columns)
     if "key" in names:
-        arrays["key"] = pyarrow.nulls(len(columns), pyarrow.binary())
+        arrays["key"] = _nulls(pyarrow.binary(), len(columns))
         key = _key_lengths(columns)
         if key is not None and columns.key_starts is not None:
             arrays["key"] = _copy_keys(pyarrow, columns, key)
@@ -103,7 +105,7 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[p
     odd = even.copy()
     ends = starts[stops - 1] + lengths[stops - 1]
     even[stops[::2]], odd[stops[1::2]] = ends[::2], ends[1::2]
-    others = {**_fixed_columns(pyarrow, columns), "key": pyarrow.nulls(len(columns), pyarrow.binary())}
+    others = {**_fixed_columns(pyarrow, columns), "key": _nulls(pyarrow.binary(), len(columns))}
     data = pyarrow.py_buffer(columns.data)
     batches = [
         _batch(pyarrow, {**others, "value": _binary(pyarrow, None, offsets, data)}, columns, names)
@@ -120,7 +122,7 @@ def _borrow_run(pyarrow: Any, columns: Columns, names: Sequence[str]) -> Any:
     if "value" in names:
         arrays["value"] = _binary(pyarrow, None, _ends(columns.value_starts, columns.value_lengths), data)
     if "key" in names:
-        arrays["key"] = pyarrow.nulls(len(columns), pyarrow.binary())
+        arrays["key"] = _nulls(pyarrow.binary(), len(columns))
         key = _key_lengths(columns)
         if key is not None and columns.key_starts is not None:
             sizes, valid = key, None
@@ -172,9 +174,20 @@ def _fixed_columns(pyarrow: Any, columns: Columns) -> dict[str, Any]:
     timestamp, count, buffer = pyarrow.timestamp("us", tz="UTC"), len(columns), pyarrow.py_buffer
     sequences = pyarrow.Array.from_buffers(pyarrow.int64(), count, [None, buffer(columns.sequences)], null_count=0)
     if columns.timestamps is None:
-        return {"sequence": sequences, "timestamp": pyarrow.nulls(count, timestamp)}
+        return {"sequence": sequences, "timestamp": _nulls(timestamp, count)}
     stamps = pyarrow.Array.from_buffers(timestamp, count, [None, buffer(columns.timestamps)], null_count=0)
     return {"sequence": sequences, "timestamp": stamps}
+
+
+@lru_cache(maxsize=4)
+def _every_null(kind: Any, count: int) -> Any:
+    return load_pyarrow().nulls(count, kind)
+
+
+def _nulls(kind: Any, count: int) -> Any:
+    """As many nulls of a type: a part of an array that is made once, up to a size."""
+    most = MOST_SHARED_NULLS
+    return _every_null(kind, most)[:count] if count <= most else load_pyarrow().nulls(count, kind)
 
 
 def _binary(pyarrow: Any, valid: Any, offsets: npt.NDArray[np.int32], data: Any) -> Any:

@@ -13,12 +13,14 @@ from litelog.codec.checksum import crc32c
 from litelog.codec.joined_checksum import join_equal
 from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE
 from litelog.native import walks
-from litelog.native.walks import Checksum
+from litelog.native.walks import Checksum, TakenFrames
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
-    from litelog.native.walks import FrameLayout
+    from litelog.native.walks import Field, FrameLayout
 
     Int64s = npt.NDArray[np.int64]
 
@@ -51,6 +53,22 @@ def find_frames(data: memoryview, start: int, layout: FrameLayout) -> Int64s:
         return found
     bounds = _follow_lengths(data, start, layout)
     return bounds[: _count_right(data, bounds, layout) + 1]
+
+
+def take_frames(
+    data: memoryview, start: int, layout: FrameLayout, fields: Sequence[Field], *, copies: bool
+) -> TakenFrames:
+    """As ``find_frames``, and what ``walks.take_frames`` reads of each commit. Without the compiled library, nothing is
+    copied: then ``values`` is None."""
+    taken = walks.take_frames(data, start, layout, fields, copies=copies)
+    if taken is not None:
+        return taken
+    bounds = find_frames(data, start, layout)
+    numbers = np.empty((len(fields), len(bounds) - 1), np.int64)
+    for row, (at, width) in zip(numbers, fields, strict=True):
+        kind = f"{'>' if layout.is_big_endian else '<'}{'iu'[width > 0]}{abs(width)}"
+        row[:] = read_numbers(data, kind, bounds[:-1] + at).astype(np.int64)
+    return TakenFrames(bounds, numbers, None, np.empty((0, len(bounds) - 1), np.int64))
 
 
 def read_numbers(data: memoryview, kind: str, places: Int64s) -> npt.NDArray[Any]:

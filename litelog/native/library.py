@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(FOLDER, "walks.c")
+"""What is compiled. It includes the headers that lie next to it."""
+
 LIBRARY = os.path.join(FOLDER, "libwalks.so.1")
 """Its name ends in a number, since Python takes every file that ends in ``.so`` for a module."""
 
@@ -34,7 +36,7 @@ _STATE = _State()
 def load() -> ctypes.CDLL | None:
     """The library; None if it is not there, or was not built from the source that is here. Loads it once."""
     if not _STATE.tried:
-        _STATE.library, _STATE.why_not = _open(LIBRARY, SOURCE)
+        _STATE.library, _STATE.why_not = _open(LIBRARY, FOLDER)
         _STATE.fast_checksums = _STATE.library is not None and bool(_STATE.library.litelog_has_fast_checksums())
         _STATE.tried = True
     return _STATE.library
@@ -62,8 +64,18 @@ def without_library() -> Iterator[None]:
         _STATE.library, _STATE.why_not, _STATE.fast_checksums = before
 
 
-def _open(path: str, source: str) -> tuple[ctypes.CDLL | None, str]:
-    """The library at ``path``, or why it cannot be used."""
+def source_checksum(folder: str) -> int:
+    """The CRC-32 of the files in C in a folder, in the order of their names. Raises OSError."""
+    found = 0
+    for name in sorted(os.listdir(folder)):
+        if name.endswith((".c", ".h")):
+            with open(os.path.join(folder, name), "rb") as file:
+                found = zlib.crc32(file.read(), found)
+    return found
+
+
+def _open(path: str, folder: str) -> tuple[ctypes.CDLL | None, str]:
+    """The library at ``path``, or why it cannot be used. ``folder`` holds its source."""
     if not os.path.exists(path):
         return None, "it was not compiled when litelog was installed"
     import ctypes  # noqa: PLC0415  # takes as long as the start of a small command
@@ -73,8 +85,7 @@ def _open(path: str, source: str) -> tuple[ctypes.CDLL | None, str]:
         library.litelog_source_checksum.restype = ctypes.c_uint32
         library.litelog_has_fast_checksums.restype = ctypes.c_int64
         built_from = int(library.litelog_source_checksum())
-        with open(source, "rb") as file:
-            expected = zlib.crc32(file.read())
+        expected = source_checksum(folder)
     except (OSError, AttributeError) as error:
         return None, f"it cannot be loaded: {error}"
     if built_from != expected:

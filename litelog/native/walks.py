@@ -14,6 +14,7 @@ import numpy as np
 from litelog.native.library import has_fast_checksums, load
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     import numpy.typing as npt
@@ -49,6 +50,30 @@ class FrameLayout(NamedTuple):
     """Where the bytes begin that the checksum covers. They end with the frame, or where a trailing checksum begins."""
     checksum_at: int = 0
     """Where a frame states its checksum; negative: counted from its end."""
+    value_at: int = 0
+    """Where a frame's value begins."""
+    bytes_after_value: int = 0
+
+
+class Field(NamedTuple):
+    """A number that lies in the fewest bytes of every frame."""
+
+    at: int
+    width: int
+    """1, 2, 4 or 8 bytes; negative for a number with a sign."""
+
+
+class TakenFrames(NamedTuple):
+    """n frames, and what was read of them in one pass."""
+
+    bounds: Int64s
+    """Where each frame begins, and where the last one ends."""
+    fields: Int64s
+    """A row of n numbers for each field. One of 8 bytes is an int64, whatever its width says."""
+    values: memoryview | None
+    """The values of all frames, back to back; None if they were not asked for."""
+    places: Int64s
+    """If so, two rows: where each value begins in ``values``, and its length."""
 
 
 def find_frames(data: memoryview, start: int, layout: FrameLayout) -> Int64s | None:
@@ -58,16 +83,30 @@ def find_frames(data: memoryview, start: int, layout: FrameLayout) -> Int64s | N
         Where each frame begins, and where the last one ends. None without the library, and also if it would compute
         checksums slowly.
     """
+    taken = take_frames(data, start, layout, (), copies=False)
+    return None if taken is None else taken.bounds
+
+
+def take_frames(
+    data: memoryview, start: int, layout: FrameLayout, fields: Sequence[Field], *, copies: bool
+) -> TakenFrames | None:
+    """As ``find_frames``, and read fields of each frame, and copy its value if ``copies`` says so, in the same pass."""
     library = load()
     if library is None or (layout.checksum and not has_fast_checksums()):
         return None
-    capacity = (len(data) - start) // layout.fewest_bytes
+    capacity = max(0, len(data) - start) // layout.fewest_bytes
     bounds = np.empty(capacity + 1, np.int64)
-    described = np.array(layout, np.int64)
-    found = _call(library.litelog_find_frames, _read(data), len(data), start, described, bounds, capacity)
+    columns = np.empty((len(fields) + 2 * copies, capacity), np.int64)
+    values = np.empty(max(0, len(data) - start) if copies else 0, np.uint8)
+    described, wanted = np.array(layout, np.int64), np.array(fields, np.int64)
+    given = (read(data), len(data), start, described, wanted, len(fields))
+    found = call(library.litelog_take_frames, *given, bounds, columns, capacity, values, len(values), int(copies))
     if found < 0:
-        raise ValueError(f"{layout} is not a layout of frames, or {start} not in {len(data)} bytes")
-    return bounds[: found + 1].copy()
+        raise ValueError(f"{layout} with {fields} is not a layout of frames, or {start} not in {len(data)} bytes")
+    bounds, columns = bounds[: found + 1].copy(), columns[:, :found].copy()
+    numbers, places = columns[: len(fields)], columns[len(fields) :]
+    filled = int(places[:, -1].sum()) if copies and found else 0
+    return TakenFrames(bounds, numbers, values.data[:filled] if copies else None, places)
 
 
 def find_records(data: memoryview, begins: Int64s, ends: Int64s, counts: Int64s) -> Int64s | None:
@@ -83,8 +122,8 @@ def find_records(data: memoryview, begins: Int64s, ends: Int64s, counts: Int64s)
         return None
     total = int(counts.sum())
     columns = np.empty((RECORD_COLUMNS, total), np.int64)
-    places = (_places(each) for each in (begins, ends, counts))
-    found = _call(library.litelog_find_records, _read(data), len(data), *places, len(counts), columns, total)
+    places = (places_of(each) for each in (begins, ends, counts))
+    found = call(library.litelog_find_records, read(data), len(data), *places, len(counts), columns, total)
     return columns if found == total else None
 
 
@@ -107,7 +146,7 @@ def find_commands(data: memoryview, no_key: Int64s, second_key: Int64s, fewest_b
     capacity = len(data) // fewest_bytes
     columns = np.empty((COMMAND_COLUMNS, capacity), np.int64)
     names = (no_key, len(no_key), second_key, len(second_key))
-    found = _call(library.litelog_find_commands, _read(data), len(data), *names, columns, capacity)
+    found = call(library.litelog_find_commands, read(data), len(data), *names, columns, capacity)
     return columns[:, :found].copy()
 
 
@@ -118,8 +157,8 @@ def find_breaks(starts: Int64s, lengths: Int64s, most: int) -> Int64s | None:
     if library is None:
         return None
     breaks = np.empty(min(most, len(starts)), np.int64)
-    places = (_places(starts), _places(lengths))
-    found = _call(library.litelog_find_breaks, *places, len(starts), breaks, len(breaks))
+    places = (places_of(starts), places_of(lengths))
+    found = call(library.litelog_find_breaks, *places, len(starts), breaks, len(breaks))
     return breaks[:found].copy()
 
 
@@ -143,22 +182,24 @@ def gather(data: memoryview, starts: Int64s, lengths: Int64s, offsets: npt.NDArr
     if library is None:
         return False
     target, count = np.frombuffer(into, np.uint8), len(starts)
-    places = (_places(starts), _places(lengths))
-    found = _call(library.litelog_gather, _read(data), len(data), *places, count, offsets, target, len(target))
+    places = (places_of(starts), places_of(lengths))
+    found = call(library.litelog_gather, read(data), len(data), *places, count, offsets, target, len(target))
     if found != len(target):
         raise ValueError(f"{count} entries do not lie in {len(data)} bytes, or do not fill {len(target)}")
     return True
 
 
-def _places(numbers: Int64s) -> Int64s:
+def places_of(numbers: Int64s) -> Int64s:
+    """The numbers as the library reads them."""
     return np.ascontiguousarray(numbers, np.int64)
 
 
-def _read(data: memoryview) -> npt.NDArray[np.uint8]:
+def read(data: memoryview) -> npt.NDArray[np.uint8]:
+    """The bytes as an array, whose address ``call`` passes."""
     return np.frombuffer(data, np.uint8)
 
 
-def _call(function: Any, *arguments: Any) -> int:
+def call(function: Any, *arguments: Any) -> int:
     """Call a function of the library with numbers, and with the addresses of arrays."""
     if not function.argtypes:
         function.restype = _NUMBER

@@ -43,13 +43,13 @@ static uint8_t *put_varint(uint8_t *at, uint64_t raw)
     return at;
 }
 
-static uint8_t *put_record(uint8_t *at)
+static uint8_t *put_record(uint8_t *at, uint64_t offset)
 {
     uint8_t body[600], *end = body;
 
     *end++ = 0;
     end = put_varint(end, draw(2) ? draw(200) : draw(0));
-    end = put_varint(end, 2 * draw(200));
+    end = put_varint(end, 2 * offset);
     for (int entry = 0; entry < 2; entry++) {
         int64_t length = (int64_t)draw(draw(2) ? 4 : 200) - 1;
 
@@ -123,15 +123,17 @@ static int64_t odd_number(int64_t size)
     }
 }
 
+static const int64_t layouts[][10] = {
+    {5, 0, 13, 13, 1 << 20, 0, 0, 0, 9, 4},  {4, 0, 12, 12, 1 << 20, 1, 0, -4, 8, 4},
+    {5, 1, 9, 10, 1 << 20, 2, 9, 1, 9, 0},   {0, 1, 4, 12, 1 << 20, 2, 8, -4, 4, 8},
+    {8, 1, 12, 61, 1 << 20, 1, 21, 17, 0, 0}, /* Kafka's */
+};
+
 static int64_t try_frames(uint8_t *work)
 {
-    static const int64_t layouts[][8] = {
-        {5, 0, 13, 13, 1 << 20, 0, 0, 0}, {4, 0, 12, 12, 1 << 20, 1, 0, -4},  {8, 1, 12, 61, 1 << 20, 1, 21, 17},
-        {5, 1, 9, 10, 1 << 20, 2, 9, 1},  {0, 1, 4, 12, 1 << 20, 2, 8, -4},
-    };
-    int64_t layout[8], size, capacity, found;
-    uint8_t *end = work, *data;
-    int64_t *bounds;
+    int64_t layout[10], fields[6] = {0, 8, 4, -4, 8, 2}, size, capacity, found, copies = (int64_t)draw(2), room;
+    uint8_t *end = work, *data, *values;
+    int64_t *bounds, *columns;
 
     memcpy(layout, layouts[draw(5)], sizeof layout);
     for (uint64_t frames = draw(20); frames; frames--)
@@ -140,13 +142,77 @@ static int64_t try_frames(uint8_t *work)
     damage(work, &size);
     data = exact(work, size);
     if (draw(4) == 0)
-        layout[draw(8)] = odd_number(80);
+        layout[draw(10)] = odd_number(80);
+    if (draw(4) == 0)
+        fields[draw(6)] = odd_number(20);
     capacity = layout[3] > 0 ? size / layout[3] : 3;
+    room = draw(4) ? size : (int64_t)draw((uint64_t)size + 1);
     bounds = fresh(8 * (capacity + 1));
-    found = litelog_find_frames(data, size, draw(9) ? 0 : odd_number(size), layout, bounds, capacity);
+    columns = fresh(8 * 5 * capacity);
+    values = fresh(room);
+    found = litelog_take_frames(data, size, draw(9) ? 0 : odd_number(size), layout, fields, 3, bounds, columns, capacity,
+                                values, room, copies);
+    free(values);
+    free(columns);
     free(bounds);
     free(data);
     return found;
+}
+
+/* Kafka's batches with records in them. */
+static uint8_t *put_batch(uint8_t *at)
+{
+    uint32_t value, records = (uint32_t)draw(9);
+    uint8_t *end = at + BATCH_HEADER_BYTES;
+
+    memset(at, 0, BATCH_HEADER_BYTES);
+    at[16] = 2;
+    at[22] = (uint8_t)(draw(6) ? draw(2) * APPEND_TIME : draw(64));
+    at[26] = (uint8_t)(draw(30) ? 9 : draw(9));
+    for (uint32_t record = 0; record < records; record++)
+        end = put_record(end, draw(30) ? record : draw(200));
+    value = __builtin_bswap32(draw(20) ? records : (uint32_t)odd_number(9));
+    memcpy(at + 57, &value, 4);
+    value = __builtin_bswap32((uint32_t)(end - at - 12));
+    memcpy(at + 8, &value, 4);
+    value = __builtin_bswap32(checksum(&crc32c, at + 21, end - at - 21));
+    memcpy(at + 17, &value, 4);
+    return end;
+}
+
+static int64_t try_batches(uint8_t *work)
+{
+    int64_t layout[10], fields[4] = {0, 8, 57, -4}, size, capacity, rows, found, value_room, key_room;
+    int64_t filled[8] = {0};
+    uint8_t *end = work, *data, *content;
+    int64_t *bounds, *numbers, *after, *columns;
+
+    memcpy(layout, layouts[4], sizeof layout);
+    for (uint64_t batches = draw(5); batches; batches--)
+        end = put_batch(end);
+    size = end - work;
+    damage(work, &size);
+    data = exact(work, size);
+    if (draw(9) == 0)
+        layout[draw(10)] = odd_number(80);
+    capacity = draw(4) ? size / 61 : (int64_t)draw(3);
+    rows = draw(4) ? 40 : (int64_t)draw(40);
+    value_room = draw(4) ? size : (int64_t)draw((uint64_t)size + 1);
+    key_room = draw(4) ? size : (int64_t)draw((uint64_t)size + 1);
+    bounds = fresh(8 * (capacity + 1));
+    numbers = fresh(16 * capacity);
+    after = fresh(8 * capacity);
+    columns = fresh(80 * rows);
+    content = fresh(value_room + key_room);
+    found = litelog_take_batches(data, size, draw(9) ? 0 : odd_number(size), layout, fields, 2, bounds, numbers, after,
+                                 capacity, columns, rows, content, value_room, key_room, filled);
+    free(content);
+    free(columns);
+    free(after);
+    free(numbers);
+    free(bounds);
+    free(data);
+    return found < 0 ? found : filled[ROWS];
 }
 
 static int64_t try_records(uint8_t *work)
@@ -159,7 +225,7 @@ static int64_t try_records(uint8_t *work)
         begins[batch] = end - work;
         counts[batch] = (int64_t)draw(9);
         for (int64_t record = 0; record < counts[batch]; record++)
-            end = put_record(end);
+            end = put_record(end, draw(200));
         ends[batch] = end - work;
         total += counts[batch];
     }
@@ -243,21 +309,22 @@ static int64_t try_digests(uint8_t *work)
 
 int main(int count, char **arguments)
 {
-    int64_t (*const tries[])(uint8_t *) = {try_frames, try_records, try_commands, try_entries, try_digests};
-    int64_t good[5] = {0}, refused[5] = {0};
+    int64_t (*const tries[])(uint8_t *) = {try_frames,  try_records, try_commands,
+                                           try_entries, try_batches, try_digests};
+    int64_t good[6] = {0}, refused[6] = {0};
     uint8_t *work = fresh(1 << 16);
     long rounds = count > 2 ? atol(arguments[2]) : 1000;
 
     memset(work, 0, 1 << 16);
     state = (count > 1 ? strtoull(arguments[1], 0, 10) : 1) * 2 + 1;
     while (rounds--)
-        for (int each = 0; each < 5; each++) {
+        for (int each = 0; each < 6; each++) {
             int64_t found = tries[each](work);
 
             good[each] += found > 0;
             refused[each] += found < 0;
         }
-    for (int each = 0; each < 5; each++)
+    for (int each = 0; each < 6; each++)
         printf("%lld %lld\n", (long long)good[each], (long long)refused[each]);
     free(work);
     return 0;

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from litelog.formats.kafka.batch_header import RecordBatches
     from litelog.formats.kafka.batch_walk import BatchWalk
     from litelog.formats.kafka.record_columns import Records
+    from litelog.native.batch_rows import BatchRows
 
     Int64s = npt.NDArray[np.int64]
 
 MARKER_KEY_BYTES = 4
+_BROKEN_HEADERS = ("headers of a record", "some that fill the record", "others")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +44,37 @@ class BatchNumbers:
     """A column whose value is the same for all records of a batch."""
 
     values: npt.NDArray[np.int64] | npt.NDArray[np.int32]
-    owners: Int64s
-    """The number of each record's batch."""
+    counts: Int64s
+    """The number of records in each batch."""
+    chosen: range | Int64s
+    """Which of all these records the column is for."""
+
+    @classmethod
+    def of_all(cls, values: npt.NDArray[np.int64] | npt.NDArray[np.int32], counts: Int64s) -> BatchNumbers:
+        """The column of all records."""
+        return cls(values, counts, range(int(counts.sum())))
 
     def slice(self, start: int, stop: int) -> BatchNumbers:
-        return BatchNumbers(self.values, self.owners[start:stop])
+        return BatchNumbers(self.values, self.counts, self.chosen[start:stop])
 
     def take(self, chosen: Int64s) -> BatchNumbers:
-        return BatchNumbers(self.values, self.owners[chosen])
+        before = self.chosen
+        numbers = chosen + before.start if isinstance(before, range) else before[chosen]
+        return BatchNumbers(self.values, self.counts, numbers)
 
     def to_list(self) -> list[Any]:
-        found: list[Any] = self.values[self.owners].tolist()
+        found: list[Any] = self._expand().tolist()
         return found
 
     def to_arrow(self) -> pyarrow.Array:
         import pyarrow  # noqa: PLC0415  # an extra
 
-        return pyarrow.array(self.values[self.owners])
+        return pyarrow.array(self._expand())
+
+    def _expand(self) -> npt.NDArray[Any]:
+        """The value of each record."""
+        chosen, every = self.chosen, np.repeat(self.values, self.counts)
+        return every[chosen.start : chosen.stop] if isinstance(chosen, range) else every[chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +108,59 @@ def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk, *
         filled &= ~found.batches.have(CONTROL)
     if not filled.any():
         return _empty(data, markers=markers)
+    if found.rows is not None and not markers:
+        return _use_rows(name, data, offset, found, found.rows)
     run = _take_records(name, data, offset, found.batches if filled.all() else found.batches.take(filled))
     records, malformed = find_records(run.data, run.begins, run.ends, run.counts)
     if malformed:
         number = malformed[0]
         raise run.refuse(number, "records", f"{run.counts[number]} that fill the batch", "others")
     owners = np.repeat(np.arange(len(run.counts)), run.counts)
-    headers, broken = find_headers(run.data, records)
+    headers, broken = find_headers(run.data, records.header_counts, records.header_starts, records.ends)
     if len(broken):
-        raise run.refuse(int(owners[broken[0]]), "headers of a record", "some that fill the record", "others")
+        raise run.refuse(int(owners[broken[0]]), *_BROKEN_HEADERS)
     columns = _make_columns(run, records, headers, owners)
-    return _with_markers(run, columns, owners) if markers else columns
+    return _with_markers(run, columns) if markers else columns
+
+
+def _use_rows(name: str, data: memoryview, offset: int, found: BatchWalk, rows: BatchRows) -> Columns:
+    """The columns of the rows that were taken in the same pass as the batches."""
+    batches = found.batches
+    total = int(rows.rows_after[len(batches) - 1])
+    counts = np.diff(rows.rows_after[: len(batches)], prepend=0)
+    sequences, times, value_starts, value_lengths, key_starts, key_lengths = rows.rows[:, :total]
+    headers = HeadersColumn.empty(total)
+    if rows.headed.size:
+        numbers, *places = rows.headed[:, rows.headed[0] < total]
+        starts, ends, header_counts = (np.zeros(total, np.int64) for _ in places)
+        for column, values in zip((starts, ends, header_counts), places, strict=True):
+            column[numbers] = values
+        headers, broken = find_headers(data, header_counts, starts, ends)
+        if len(broken):
+            batch = int(np.searchsorted(rows.rows_after, broken[0], side="right"))
+            raise CorruptCommitError(name, offset + int(batches.places[batch]), *_BROKEN_HEADERS)
+    return Columns(
+        data=rows.content,
+        sequences=sequences,
+        timestamps=times,
+        key_starts=key_starts if rows.has_keys else None,
+        key_lengths=key_lengths if rows.has_keys else None,
+        value_starts=value_starts,
+        value_lengths=np.maximum(value_lengths, 0) if rows.has_nulls else value_lengths,
+        value_nulls=value_lengths < 0 if rows.has_nulls else None,
+        runs=np.zeros(1, np.int64),
+        extra=_extra_columns(batches, headers, counts),
+        commit_starts=np.repeat(batches.places, counts),
+    )
+
+
+def _extra_columns(batches: RecordBatches, headers: HeadersColumn, counts: Int64s) -> dict[str, ExtraColumn]:
+    """The format's own columns. ``counts``: how many records each batch has."""
+    return {
+        "headers": headers,
+        "timestampType": BatchNumbers.of_all(batches.have(APPEND_TIME).astype(np.int32), counts),
+        "producerId": BatchNumbers.of_all(batches.get("producer"), counts),
+    }
 
 
 def _take_records(name: str, data: memoryview, offset: int, batches: RecordBatches) -> _Run:
@@ -140,11 +198,6 @@ def _make_columns(run: _Run, records: Records, headers: HeadersColumn, owners: I
     keyed = int(records.key_lengths.max()) >= 0
     has_nulls = int(records.value_lengths.min()) < 0
     nulls = records.value_lengths < 0 if has_nulls else None
-    extra: dict[str, ExtraColumn] = {
-        "headers": headers,
-        "timestampType": BatchNumbers(appended.astype(np.int32), owners),
-        "producerId": BatchNumbers(batches.get("producer"), owners),
-    }
     return Columns(
         data=run.data,
         sequences=sequences,
@@ -154,7 +207,7 @@ def _make_columns(run: _Run, records: Records, headers: HeadersColumn, owners: I
         value_starts=records.value_starts,
         value_lengths=np.maximum(records.value_lengths, 0) if has_nulls else records.value_lengths,
         value_nulls=nulls,
-        extra=extra,
+        extra=_extra_columns(batches, headers, run.counts),
         commit_starts=None if run.starts is None else run.starts[owners],
     )
 
@@ -173,13 +226,13 @@ def _check_offsets(run: _Run, sequences: Int64s, owners: Int64s) -> None:
         raise run.refuse(batch, "offset of a record", expected, int(sequences[number]))
 
 
-def _with_markers(run: _Run, columns: Columns, owners: Int64s) -> Columns:
+def _with_markers(run: _Run, columns: Columns) -> Columns:
     """The columns, and those that show transactions."""
-    kinds = np.full(len(run.batches), NO_MARKER, np.int32)
+    kinds, firsts = np.full(len(run.batches), NO_MARKER, np.int32), np.cumsum(run.counts) - run.counts
     for number in np.flatnonzero(run.batches.have(CONTROL)).tolist():
-        kinds[number] = _read_marker(columns, int(np.searchsorted(owners, number)))
+        kinds[number] = _read_marker(columns, int(firsts[number]))
     producers = np.where(run.batches.have(TRANSACTIONAL), run.batches.get("producer"), NO_PRODUCER)
-    more = {MARKER: BatchNumbers(kinds, owners), PRODUCER: BatchNumbers(producers, owners)}
+    more = {MARKER: BatchNumbers.of_all(kinds, run.counts), PRODUCER: BatchNumbers.of_all(producers, run.counts)}
     return replace(columns, extra={**(columns.extra or {}), **more})
 
 
@@ -193,10 +246,10 @@ def _read_marker(columns: Columns, number: int) -> int:
 
 def _empty(data: memoryview, *, markers: bool) -> Columns:
     none = np.empty(0, np.int64)
-    numbers = BatchNumbers(none, none)
-    small = BatchNumbers(none.astype(np.int32), none)
+    numbers = BatchNumbers.of_all(none, none)
+    small = BatchNumbers.of_all(none.astype(np.int32), none)
     extra: dict[str, ExtraColumn] = {
-        "headers": HeadersColumn.empty(data, 0),
+        "headers": HeadersColumn.empty(0),
         "timestampType": small,
         "producerId": numbers,
     }

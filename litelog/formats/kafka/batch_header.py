@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from litelog.native.walks import Field
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -86,32 +88,50 @@ HEADER_TYPE = np.dtype(list(zip(RecordBatch._fields, _KINDS, strict=True)))
 """The header as NumPy reads it, with the names of ``RecordBatch``."""
 
 
+def _fields() -> tuple[Field, ...]:
+    types, place, found = [np.dtype(kind) for kind in _KINDS], 0, []
+    for each in types:
+        found.append(Field(place, -each.itemsize if each.kind == "i" else each.itemsize))
+        place += each.itemsize
+    return tuple(found)
+
+
+FIELDS = _fields()
+"""The header as the compiled library reads it, in the order of ``RecordBatch``."""
+
+_NUMBERS = {name: number for number, name in enumerate(RecordBatch._fields)}
+
+
 @dataclass(frozen=True, slots=True)
 class RecordBatches:
     """The headers of n batches, in arrays of length n."""
 
     places: Int64s
     """Where each batch begins in its buffer."""
-    headers: npt.NDArray[np.void]
+    fields: Int64s
+    """A row of n numbers for each field of ``RecordBatch``."""
 
     @classmethod
     def read(cls, data: memoryview, places: Int64s) -> RecordBatches:
         """The headers at ``places``, unchecked. Each must be there as a whole."""
-        if not len(places):
-            return cls(places, np.empty(0, HEADER_TYPE))
-        every = np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER_TYPE, data, strides=(1,))
-        return cls(places, every[places])
+        fields = np.empty((len(RecordBatch._fields), len(places)), np.int64)
+        if len(places):
+            every = np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER_TYPE, data, strides=(1,))
+            headers = every[places]
+            for name, row in zip(RecordBatch._fields, fields, strict=True):
+                row[:] = headers[name]
+        return cls(places, fields)
 
     def __len__(self) -> int:
         return len(self.places)
 
     def take(self, chosen: Bools | slice) -> RecordBatches:
         """The chosen batches."""
-        return RecordBatches(self.places[chosen], self.headers[chosen])
+        return RecordBatches(self.places[chosen], self.fields[:, chosen])
 
     def get(self, field: str) -> Int64s:
-        """A field of all headers, under its name in ``RecordBatch``."""
-        numbers: Int64s = self.headers[field].astype(np.int64)
+        """A field of all headers, under its name in ``RecordBatch``. Not to be changed."""
+        numbers: Int64s = self.fields[_NUMBERS[field]]
         return numbers
 
     def have(self, attribute: int) -> Bools:

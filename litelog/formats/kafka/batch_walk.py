@@ -20,6 +20,7 @@ from litelog.formats.frame_chain import find_frames
 from litelog.formats.kafka.batch_header import (
     CHECKED_FROM,
     CHECKSUM_AT,
+    FIELDS,
     HEADER,
     HEADER_BYTES,
     LENGTH_AT,
@@ -34,10 +35,14 @@ from litelog.formats.kafka.batch_header import (
     RecordBatches,
 )
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+from litelog.native import walks
+from litelog.native.batch_rows import take_batches
 from litelog.native.walks import Checksum, FrameLayout
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from litelog.native.batch_rows import BatchRows
 
     Bools = npt.NDArray[np.bool_]
 
@@ -67,6 +72,8 @@ class BatchWalk:
     """Whole batches. ``end`` is a place in the buffer."""
 
     batches: RecordBatches
+    rows: BatchRows | None = None
+    """The rows of their records, and maybe of more; None if they were not asked for, or not taken."""
     end: int = 0
     next: int | None = None
     epoch: int = 0
@@ -75,7 +82,15 @@ class BatchWalk:
     wanted: int = 0
 
 
-def walk(name: str, data: memoryview, offset: int, expect: Expectation, limit: int = MAX_OFFSET) -> BatchWalk:
+def walk(
+    name: str,
+    data: memoryview,
+    offset: int,
+    expect: Expectation,
+    limit: int = MAX_OFFSET,
+    *,
+    with_rows: bool = False,
+) -> BatchWalk:
     """Walk over ``data``, which starts at byte ``offset`` of log segment ``name``, where a batch begins.
 
     Args:
@@ -84,6 +99,7 @@ def walk(name: str, data: memoryview, offset: int, expect: Expectation, limit: i
         offset: Where ``data`` starts in it, in bytes.
         expect: The lowest offset and epoch that the first batch may have.
         limit: The highest Kafka offset that the log segment may hold.
+        with_rows: Take the rows of records in the same pass, if that can be done.
 
     Returns:
         The batches whose header and checksum are right, up to the first that is not.
@@ -93,11 +109,13 @@ def walk(name: str, data: memoryview, offset: int, expect: Expectation, limit: i
         SequenceGapError: A whole batch has a lower offset than may follow the batch before it.
         WrongFormatError: The bytes are message sets of version 0 or 1.
     """
-    batches = _find_whole(data)
+    batches, rows = _find_whole(data, with_rows=with_rows)
     good = _are_plausible(batches, expect, limit)
     if not good.all():
         batches = batches.take(slice(0, int(good.argmin())))
-    found = BatchWalk(batches, next=expect.sequence, epoch=expect.epoch)
+    if rows is not None and rows.taken < len(batches):
+        rows = None
+    found = BatchWalk(batches, rows, next=expect.sequence, epoch=expect.epoch)
     if len(batches):
         found.end, found.next = int(batches.ends[-1]), int(batches.last[-1]) + 1
         found.epoch = max(expect.epoch, int(batches.get("epoch").max()))
@@ -108,9 +126,13 @@ def walk(name: str, data: memoryview, offset: int, expect: Expectation, limit: i
     return found
 
 
-def _find_whole(data: memoryview) -> RecordBatches:
+def _find_whole(data: memoryview, *, with_rows: bool) -> tuple[RecordBatches, BatchRows | None]:
     """The batches at the front of ``data`` that are there as a whole, with a right checksum."""
-    return RecordBatches.read(data, find_frames(data, 0, _LAYOUT)[:-1])
+    if with_rows and (rows := take_batches(data, _LAYOUT, FIELDS)) is not None:
+        return RecordBatches(rows.bounds[:-1], rows.fields), rows
+    if (taken := walks.take_frames(data, 0, _LAYOUT, FIELDS, copies=False)) is not None:
+        return RecordBatches(taken.bounds[:-1], taken.fields), None
+    return RecordBatches.read(data, find_frames(data, 0, _LAYOUT)[:-1]), None
 
 
 def _are_plausible(batches: RecordBatches, expect: Expectation, limit: int) -> Bools:

@@ -100,7 +100,7 @@ class KafkaFormat(NumberedFormat):
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
-        found = _walk_segment(name, data, offset, expect)
+        found = _walk_segment(name, data, offset, expect, with_rows=not self._markers)
         return _describe(offset, found), decode_batches(name, data, offset, found, markers=self._markers)
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
@@ -115,7 +115,7 @@ class KafkaFormat(NumberedFormat):
         ]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
-        found = _walk_segment(name, data, offset, expect)
+        found = _walk_segment(name, data, offset, expect, with_rows=not self._markers)
         return decode_batches(name, data, offset, found, markers=self._markers)
 
     def read_committed(self) -> tuple[LogFormat, RecordFilter]:
@@ -125,17 +125,19 @@ class KafkaFormat(NumberedFormat):
         return find_batch(data, start, Expectation())
 
 
-def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> BatchWalk:
+def _walk_segment(
+    name: str, data: memoryview, offset: int, expect: Expectation, *, with_rows: bool = False
+) -> BatchWalk:
     """The walk over ``data``; the first batch of a log segment may not lie before the offset in its name."""
     if offset:
         held = _NAMES.sequence_of(name.rpartition("/")[2])
         limit = MAX_OFFSET if held is None else held + MAX_SEGMENT_OFFSETS - 1
-        return walk(name, data, offset, expect, min(limit, MAX_OFFSET - 1))
+        return walk(name, data, offset, expect, min(limit, MAX_OFFSET - 1), with_rows=with_rows)
     named = _NAMES.require_sequence(name)
     if expect.sequence is not None and named < expect.sequence:
         raise SequenceGapError(name, 0, expect.sequence, named)
     limit = min(named + MAX_SEGMENT_OFFSETS - 1, MAX_OFFSET - 1)
-    return walk(name, data, offset, Expectation(named, expect.epoch), limit)
+    return walk(name, data, offset, Expectation(named, expect.epoch), limit, with_rows=with_rows)
 
 
 def _times(batches: RecordBatches) -> tuple[Int64s, Int64s]:

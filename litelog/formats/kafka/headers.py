@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow
 
-    from litelog.formats.kafka.record_columns import Records
-
     Int64s = npt.NDArray[np.int64]
 
 MAX_HEADERS = 1 << 16
@@ -41,10 +39,10 @@ class HeadersColumn:
     """-1 for null."""
 
     @classmethod
-    def empty(cls, data: memoryview, count: int) -> HeadersColumn:
+    def empty(cls, count: int) -> HeadersColumn:
         """The column of ``count`` records without headers."""
         none, zeros = np.empty(0, np.int64), np.zeros(count, np.int64)
-        return cls(data, zeros, zeros, none, none, none, none)
+        return cls(memoryview(b""), zeros, zeros, none, none, none, none)
 
     def slice(self, start: int, stop: int) -> HeadersColumn:
         return replace(self, firsts=self.firsts[start:stop], counts=self.counts[start:stop])
@@ -75,39 +73,44 @@ class HeadersColumn:
         return pyarrow.array(pairs, ColumnType.HEADERS.arrow())
 
 
-def find_headers(data: memoryview, records: Records) -> tuple[HeadersColumn, Int64s]:
-    """Find the headers of records, at least one, which lie in ``data``.
+def find_headers(data: memoryview, counts: Int64s, starts: Int64s, ends: Int64s) -> tuple[HeadersColumn, Int64s]:
+    """Find the headers of n records, which lie in ``data``.
+
+    Args:
+        data: A buffer.
+        counts: How many headers each record has.
+        starts: Where they begin. It means nothing for a record without headers.
+        ends: Where the record ends, and they with it.
 
     Returns:
         The column, and the numbers of the records whose headers do not fill their bytes exactly.
     """
-    counts = records.header_counts
     keyed = np.flatnonzero(counts)
     if not len(keyed):
-        return HeadersColumn.empty(data, len(records)), keyed
+        return HeadersColumn.empty(len(counts)), keyed
     if int(counts.max()) > MAX_HEADERS:
-        return HeadersColumn.empty(data, len(records)), np.flatnonzero(counts > MAX_HEADERS)
-    varints = Varints.up_to(int(records.ends[-1]), data)
-    active, at = keyed, records.header_starts[keyed]
-    good = np.ones(len(records), np.bool_)
+        return HeadersColumn.empty(len(counts)), np.flatnonzero(counts > MAX_HEADERS)
+    varints = Varints.up_to(int(ends[keyed[-1]]), data)
+    active, at = keyed, starts[keyed]
+    good = np.ones(len(counts), np.bool_)
     parts: list[tuple[Int64s, ...]] = []
     for number in range(int(counts.max())):
         still = counts[active] > number
-        good[active[~still]] &= at[~still] == records.ends[active[~still]]
+        good[active[~still]] &= at[~still] == ends[active[~still]]
         active, at = active[still], at[still]
-        ends = records.ends[active]
-        key_lengths, key_starts = varints.read_any(np.minimum(at, ends))
-        value_at = np.minimum(key_starts + (key_lengths >> 1 & LONGEST), ends)
+        stops = ends[active]
+        key_lengths, key_starts = varints.read_any(np.minimum(at, stops))
+        value_at = np.minimum(key_starts + (key_lengths >> 1 & LONGEST), stops)
         value_lengths, value_starts = varints.read_any(value_at)
-        at = np.minimum(value_starts + (value_lengths >> 1 & LONGEST), ends)
-        fits = (value_starts + (value_lengths >> 1 & LONGEST) <= ends) & (
-            key_starts + (key_lengths >> 1 & LONGEST) < ends
+        at = np.minimum(value_starts + (value_lengths >> 1 & LONGEST), stops)
+        fits = (value_starts + (value_lengths >> 1 & LONGEST) <= stops) & (
+            key_starts + (key_lengths >> 1 & LONGEST) < stops
         )
         fits &= (key_lengths | value_lengths) >> 32 == 0
         good[active] &= fits & (key_lengths & 1 == 0) & ((value_lengths & 1 == 0) | (value_lengths == NULL))
         lengths = np.where(value_lengths == NULL, -1, value_lengths >> 1)
         parts.append((active, key_starts, key_lengths >> 1, value_starts, lengths))
-    good[active] &= at == records.ends[active]
+    good[active] &= at == ends[active]
     owners, *columns = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(owners, kind="stable")
     firsts = np.cumsum(counts) - counts

@@ -17,10 +17,11 @@ import numpy as np
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError
+from litelog.formats.columns import LONG_RUN_BYTES
 from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE, TailCheck, check_tail
-from litelog.formats.frame_chain import find_frames, read_numbers
+from litelog.formats.frame_chain import take_frames
 from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
-from litelog.native.walks import Checksum, FrameLayout
+from litelog.native.walks import Checksum, Field, FrameLayout
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,6 +42,14 @@ class CommitlogWalk:
     """Where each commit begins."""
     firsts: Int64s
     """The first transaction of each commit."""
+    counts: Int64s
+    """How many transactions each commit holds."""
+    epochs: Int64s
+    """The epoch of each commit; 0 in version 0."""
+    values: memoryview | None
+    """The records of these commits, back to back, and maybe those of more; None if they were not copied."""
+    places: Int64s
+    """If they were, two rows: where those of each commit begin in ``values``, and how many bytes they are."""
     repeated: list[int]
     """The numbers of those commits that only repeat the one before."""
     end: int
@@ -57,7 +66,8 @@ class CommitlogWalk:
     ) -> CommitlogWalk:
         """A walk without a commit, which ends at ``position``."""
         nothing = np.empty(0, np.int64)
-        return cls(nothing, nothing, [], position, expect.sequence, expect.checksum, rest, frame or FRAMES[-1])
+        following = (position, expect.sequence, expect.checksum, rest, frame or FRAMES[-1])
+        return cls(nothing, nothing, nothing, nothing, None, np.empty((2, 0), np.int64), [], *following)
 
     @property
     def records(self) -> int:
@@ -85,23 +95,20 @@ class VersionFrame:
     @property
     def layout(self) -> FrameLayout:
         """Where a commit states its length and checksum."""
-        size = self.min_commit_bytes
-        at = -CHECKSUM_BYTES
-        return FrameLayout(self.header.size - 4, False, size, size, MAX_COMMIT_BYTES, Checksum.CRC32C, 0, at)
+        size, header = self.min_commit_bytes, self.header.size
+        stated = FrameLayout(header - 4, False, size, size, MAX_COMMIT_BYTES, Checksum.CRC32C, 0, -CHECKSUM_BYTES)
+        return stated._replace(value_at=header, bytes_after_value=CHECKSUM_BYTES)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """First transaction, number of transactions, and the epoch if commits state one."""
+        always = (Field(0, 8), Field(self.header.size - 6, 2))
+        return (*always, Field(8, 8)) if self.version else always
 
     def unpack(self, data: memoryview | bytes, position: int) -> tuple[int, int, int]:
         """The header at ``position``: first transaction, number of transactions, and the whole size."""
         first, count, length = self.header.unpack_from(data, position)
         return first, count, length + self.header.size + CHECKSUM_BYTES
-
-    def read_numbers(
-        self, data: memoryview, places: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """The epochs (0 in version 0) and the numbers of transactions of the whole commits at ``places``."""
-        counts = read_numbers(data, "<u2", places + (self.header.size - 6)).astype(np.int32)
-        if not self.version:
-            return np.zeros(len(places), np.int64), counts
-        return np.minimum(read_numbers(data, "<u8", places + 8), MAX_SEQUENCE).astype(np.int64), counts
 
     def measure(self, data: memoryview, position: int) -> tuple[int, int, int]:
         first, count, total = self.unpack(data, position)
@@ -160,19 +167,27 @@ FRAMES = (VersionFrame(0, struct.Struct("<QHI")), VersionFrame(1, struct.Struct(
 
 
 def walk(
-    name: str, data: memoryview, offset: int, start: int, expect: Expectation, version: int | None = None
+    name: str,
+    data: memoryview,
+    offset: int,
+    start: int,
+    expect: Expectation,
+    version: int | None = None,
+    *,
+    with_values: bool = False,
 ) -> CommitlogWalk:
     """Walk from ``start``, where a commit begins in ``data``, which starts at byte ``offset`` of log segment ``name``.
 
     ``version``: of the log segment; None if its header is not in ``data``: then the first commit shows it.
+    ``with_values``: copy the records in the same pass, if that can be done, and if the first commit is not a long one.
     """
     frames = FRAMES[::-1] if version is None else (FRAMES[version],)
     frame = next((each for each in frames if each.holds_commit(data, start)), None)
     if frame is None:
         return CommitlogWalk.none(start, expect, _check(frames, name, data, offset, start, expect))
-    bounds = find_frames(data, start, frame.layout)
-    firsts = read_numbers(data, "<u8", bounds[:-1])
-    counts = read_numbers(data, "<u2", bounds[:-1] + (frame.header.size - 6)).astype(np.uint64)
+    copies = with_values and frame.measure(data, start)[2] < LONG_RUN_BYTES
+    bounds, fields, values, places = take_frames(data, start, frame.layout, frame.fields, copies=copies)
+    firsts, counts = fields[0].view(np.uint64), fields[1].view(np.uint64)
     expected = int(firsts[0]) if expect.sequence is None else expect.sequence
     taken, expected = _follow(firsts, counts, expected)
     repeated: list[int] = []
@@ -194,9 +209,26 @@ def walk(
     checksum = _stored_checksum(data, position) if taken else expect.checksum
     following = replace(expect, sequence=expected, checksum=checksum)
     rest = _check((frame,), name, data, offset, position, following)
+    numbers = fields[:, :taken]
     return CommitlogWalk(
-        bounds[:taken], firsts[:taken].astype(np.int64), repeated, position, expected, checksum, rest, frame
+        positions=bounds[:taken],
+        firsts=numbers[0],
+        counts=numbers[1],
+        epochs=_as_epochs(numbers[2]) if frame.version else np.zeros(taken, np.int64),
+        values=values,
+        places=places[:, :taken],
+        repeated=repeated,
+        end=position,
+        next=expected,
+        checksum=checksum,
+        rest=rest,
+        frame=frame,
     )
+
+
+def _as_epochs(numbers: Int64s) -> Int64s:
+    """Epochs of 64 bits without a sign, cut to the largest that has one."""
+    return np.where(numbers < 0, MAX_SEQUENCE, numbers) if (numbers < 0).any() else numbers
 
 
 def _follow(firsts: npt.NDArray[np.uint64], counts: npt.NDArray[np.uint64], expected: int) -> tuple[int, int]:

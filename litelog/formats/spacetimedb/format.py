@@ -11,7 +11,7 @@ import numpy as np
 from litelog.codec.seekable_zstd import ZSTD_MAGIC, SeekableZstd
 from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats.columns import Columns
-from litelog.formats.commit_tail import CHECKSUM_BYTES, TailCheck
+from litelog.formats.commit_tail import TailCheck
 from litelog.formats.extra_columns import ColumnType, NumberColumn
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
 from litelog.formats.numbered import NumberedFormat, NumberedNames
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
-
-    from litelog.formats.extra_columns import ExtraColumn
 
 EXTRA_COLUMNS = {"epoch": ColumnType.INT64, "transactions": ColumnType.INT32}
 """Of the commit: its epoch, and how many transactions it holds."""
@@ -67,8 +65,7 @@ class SpacetimeDBFormat(NumberedFormat):
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         found = _walk_segment(name, data, offset, expect)
         bounds = np.append(found.positions, found.end) + offset
-        _, counts = found.frame.read_numbers(data, found.positions)
-        nexts = found.firsts + counts
+        nexts = found.firsts + found.counts
         firsts = found.firsts.copy()
         firsts[found.repeated] = nexts[found.repeated]
         rows = zip(*(column.tolist() for column in (bounds[:-1], bounds[1:], firsts, nexts)), strict=True)
@@ -79,24 +76,36 @@ class SpacetimeDBFormat(NumberedFormat):
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
-        found = _walk_segment(name, data, offset, expect)
-        scan = _describe(offset, expect, found)
-        places = np.append(found.positions, found.end)
-        starts = places[:-1] + found.frame.header.size
-        lengths = places[1:] - CHECKSUM_BYTES - starts
-        epochs, counts = found.frame.read_numbers(data, places[:-1])
-        columns: list[npt.NDArray[Any]] = [found.firsts, starts, lengths, epochs, counts]
+        found = _walk_segment(name, data, offset, expect, with_values=True)
+        copied = found.values is not None
+        if copied:
+            starts, lengths = found.places
+        else:
+            starts = found.positions + found.frame.header.size
+            lengths = np.diff(found.positions, append=found.end) - found.frame.min_commit_bytes
+        columns: list[npt.NDArray[Any]] = [found.firsts, starts, lengths, found.positions, found.epochs, found.counts]
         if found.repeated:
             columns = [np.delete(column, found.repeated) for column in columns]
-        sequences, starts, lengths, *numbers = columns
-        extra: dict[str, ExtraColumn] = dict(zip(EXTRA_COLUMNS, map(NumberColumn, numbers), strict=True))
-        return scan, Columns(data, sequences, None, None, None, starts, lengths, extra=extra)
+        sequences, starts, lengths, positions, epochs, counts = columns
+        numbers = (NumberColumn(epochs), NumberColumn(counts.astype(np.int32)))
+        return _describe(offset, expect, found), Columns(
+            data=data if found.values is None else found.values,
+            sequences=sequences,
+            timestamps=None,
+            key_starts=None,
+            key_lengths=None,
+            value_starts=starts,
+            value_lengths=lengths,
+            runs=np.zeros(1, np.int64) if copied and len(starts) and not found.repeated else None,
+            extra=dict(zip(EXTRA_COLUMNS, numbers, strict=True)),
+            commit_starts=positions if copied else None,
+        )
 
 
 def _describe(offset: int, expect: Expectation, found: CommitlogWalk) -> Scan:
     first = None
     if len(found.positions):
-        own = np.delete(found.firsts, found.repeated)
+        own = np.delete(found.firsts, found.repeated) if found.repeated else found.firsts
         first = int(own[0]) if len(own) else found.next
     return Scan(
         start=offset,
@@ -116,10 +125,12 @@ def _describe(offset: int, expect: Expectation, found: CommitlogWalk) -> Scan:
     )
 
 
-def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> CommitlogWalk:
+def _walk_segment(
+    name: str, data: memoryview, offset: int, expect: Expectation, *, with_values: bool = False
+) -> CommitlogWalk:
     """The walk over ``data``; at offset 0 the header is checked first, and belongs to the run with the first commit."""
     if offset:
-        return walk(name, data, offset, 0, expect)
+        return walk(name, data, offset, 0, expect, with_values=with_values)
     named = _NAMES.require_sequence(name)
     version = read_version(name, data)
     if isinstance(version, TailCheck):
@@ -127,7 +138,7 @@ def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation)
     if expect.sequence is not None and expect.sequence < named:
         raise SequenceGapError(name, 0, expect.sequence, named)
     known = replace(expect, sequence=named) if expect.sequence is None else expect
-    found = walk(name, data, 0, SEGMENT_HEADER_BYTES, known, version)
+    found = walk(name, data, 0, SEGMENT_HEADER_BYTES, known, version, with_values=with_values)
     if not len(found.positions):
         if any(frame.holds_commit(data, SEGMENT_HEADER_BYTES) for frame in FRAMES if frame.version != version):
             raise CorruptCommitError(name, 0, "version in the header", f"{1 - version}, as of the commits", version)

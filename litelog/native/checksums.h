@@ -1,0 +1,197 @@
+/* CRC-32C and CRC-32 of bytes. */
+
+/* A reflected CRC of 32 bits: table[k][b] is what byte b contributes with k bytes after it. */
+struct crc {
+    uint32_t polynomial;
+    uint32_t table[8][256];
+    uint64_t near[2], far[2], farthest[2]; /* factors that move 16 bytes by 16 bytes, by 64, and by 256 */
+    int has_instruction;                   /* whether the processor has one for this polynomial */
+};
+
+static struct crc crc32c = {.polynomial = 0x82F63B78}, crc32 = {.polynomial = 0xEDB88320};
+static int can_fold, can_fold_wide;
+
+/* x to the power of `exponent`, modulo the polynomial, as a factor for a multiplication without carries. */
+static uint64_t factor(uint32_t polynomial, int exponent)
+{
+    uint32_t value = 0x80000000;
+
+    while (exponent--)
+        value = value & 1 ? value >> 1 ^ polynomial : value >> 1;
+    return (uint64_t)value << 1;
+}
+
+static void prepare(struct crc *crc)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t value = byte;
+
+        for (int bit = 0; bit < 8; bit++)
+            value = value & 1 ? value >> 1 ^ crc->polynomial : value >> 1;
+        crc->table[0][byte] = value;
+    }
+    for (int after = 1; after < 8; after++)
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t value = crc->table[after - 1][byte];
+
+            crc->table[after][byte] = value >> 8 ^ crc->table[0][value & 0xFF];
+        }
+    crc->near[0] = factor(crc->polynomial, 128 + 32);
+    crc->near[1] = factor(crc->polynomial, 128 - 32);
+    crc->far[0] = factor(crc->polynomial, 512 + 32);
+    crc->far[1] = factor(crc->polynomial, 512 - 32);
+    crc->farthest[0] = factor(crc->polynomial, 2048 + 32);
+    crc->farthest[1] = factor(crc->polynomial, 2048 - 32);
+}
+
+__attribute__((constructor)) static void prepare_all(void)
+{
+    prepare(&crc32c);
+    prepare(&crc32);
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    can_fold = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    can_fold_wide = can_fold && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+    crc32c.has_instruction = __builtin_cpu_supports("sse4.2");
+#endif
+}
+
+/* The state after up to eight more bytes. */
+static inline uint32_t take_few(const struct crc *crc, uint32_t state, bytes at, int64_t count)
+{
+    uint64_t word = 0;
+    uint32_t found = count < 4 ? (uint32_t)((uint64_t)state >> (8 * count)) : 0;
+
+    memcpy(&word, at, (size_t)count);
+    word ^= state;
+    for (int64_t place = 0; place < count; place++)
+        found ^= crc->table[count - 1 - place][word >> (8 * place) & 0xFF];
+    return found;
+}
+
+static uint32_t take_words(const struct crc *crc, uint32_t state, bytes at, int64_t count)
+{
+    for (; count >= 8; at += 8, count -= 8)
+        state = take_few(crc, state, at, 8);
+    return take_few(crc, state, at, count);
+}
+
+#if defined(__x86_64__)
+#define LOAD(place) _mm_loadu_si128((const __m128i *)(place))
+#define MOVE(value, factors)                                                                                           \
+    _mm_xor_si128(_mm_clmulepi64_si128(value, factors, 0x00), _mm_clmulepi64_si128(value, factors, 0x11))
+#define LOAD_WIDE(place) _mm512_loadu_si512((const void *)(place))
+#define MOVE_WIDE(value, factors, onto)                                                                                \
+    _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(value, factors, 0x00),                                          \
+                              _mm512_clmulepi64_epi128(value, factors, 0x11), onto, 0x96)
+
+enum { FOLDED_BYTES = 64, WIDE_BYTES = 256, LONG_BYTES = 384 };
+
+/* As take_words, with the processor's own instruction for CRC-32C. */
+__attribute__((target("sse4.2"))) static inline uint32_t take_instructed(uint32_t state, bytes at, int64_t count)
+{
+    uint64_t word, found = state;
+
+    for (; count >= 8; at += 8, count -= 8) {
+        memcpy(&word, at, 8);
+        found = _mm_crc32_u64(found, word);
+    }
+    state = (uint32_t)found;
+    if (count & 4) {
+        uint32_t half;
+
+        memcpy(&half, at, 4);
+        state = _mm_crc32_u32(state, half);
+        at += 4;
+    }
+    for (count &= 3; count; count--)
+        state = _mm_crc32_u8(state, *at++);
+    return state;
+}
+
+static inline uint32_t take_rest(const struct crc *crc, uint32_t state, bytes at, int64_t count)
+{
+    return crc->has_instruction ? take_instructed(state, at, count) : take_words(crc, state, at, count);
+}
+
+/* The state after the 16 bytes in `value`, and `count` more, a multiple of 16. */
+__attribute__((target("pclmul,sse4.1"))) static inline uint32_t fold_rest(const struct crc *crc, __m128i value, bytes at,
+                                                                          int64_t count)
+{
+    __m128i factors = LOAD(crc->near);
+    uint8_t rest[16];
+
+    for (; count >= 16; at += 16, count -= 16)
+        value = _mm_xor_si128(MOVE(value, factors), LOAD(at));
+    _mm_storeu_si128((__m128i *)rest, value);
+    return take_rest(crc, 0, rest, 16);
+}
+
+/* The state after `count` bytes, at least 64 and a multiple of 16: 16 bytes are moved onto those after them, until
+   only 16 are left. */
+__attribute__((target("pclmul,sse4.1"))) static uint32_t fold(const struct crc *crc, uint32_t state, bytes at,
+                                                              int64_t count)
+{
+    __m128i factors = LOAD(crc->far), a = LOAD(at), b = LOAD(at + 16), c = LOAD(at + 32), d = LOAD(at + 48);
+
+    a = _mm_xor_si128(a, _mm_cvtsi32_si128((int)state));
+    for (at += 64, count -= 64; count >= 64; at += 64, count -= 64) {
+        a = _mm_xor_si128(MOVE(a, factors), LOAD(at));
+        b = _mm_xor_si128(MOVE(b, factors), LOAD(at + 16));
+        c = _mm_xor_si128(MOVE(c, factors), LOAD(at + 32));
+        d = _mm_xor_si128(MOVE(d, factors), LOAD(at + 48));
+    }
+    factors = LOAD(crc->near);
+    a = _mm_xor_si128(MOVE(a, factors), b);
+    a = _mm_xor_si128(MOVE(a, factors), c);
+    a = _mm_xor_si128(MOVE(a, factors), d);
+    return fold_rest(crc, a, at, count);
+}
+
+/* As `fold`, in registers of 64 bytes; `count` is at least 256. */
+__attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.1"))) static uint32_t fold_wide(const struct crc *crc,
+                                                                                      uint32_t state, bytes at,
+                                                                                      int64_t count)
+{
+    __m512i factors = _mm512_broadcast_i32x4(LOAD(crc->farthest)), a = LOAD_WIDE(at), b = LOAD_WIDE(at + 64);
+    __m512i c = LOAD_WIDE(at + 128), d = LOAD_WIDE(at + 192);
+    __m128i near = LOAD(crc->near), value;
+
+    a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state)));
+    for (at += 256, count -= 256; count >= 256; at += 256, count -= 256) {
+        a = MOVE_WIDE(a, factors, LOAD_WIDE(at));
+        b = MOVE_WIDE(b, factors, LOAD_WIDE(at + 64));
+        c = MOVE_WIDE(c, factors, LOAD_WIDE(at + 128));
+        d = MOVE_WIDE(d, factors, LOAD_WIDE(at + 192));
+    }
+    factors = _mm512_broadcast_i32x4(LOAD(crc->far));
+    b = MOVE_WIDE(a, factors, b);
+    c = MOVE_WIDE(b, factors, c);
+    d = MOVE_WIDE(c, factors, d);
+    for (; count >= 64; at += 64, count -= 64)
+        d = MOVE_WIDE(d, factors, LOAD_WIDE(at));
+    value = _mm512_castsi512_si128(d);
+    value = _mm_xor_si128(MOVE(value, near), _mm512_extracti32x4_epi32(d, 1));
+    value = _mm_xor_si128(MOVE(value, near), _mm512_extracti32x4_epi32(d, 2));
+    value = _mm_xor_si128(MOVE(value, near), _mm512_extracti32x4_epi32(d, 3));
+    return fold_rest(crc, value, at, count);
+}
+#endif
+
+static uint32_t checksum(const struct crc *crc, bytes at, int64_t count)
+{
+    uint32_t state = 0xFFFFFFFF;
+
+#if defined(__x86_64__)
+    if (can_fold && count >= (crc->has_instruction ? LONG_BYTES : FOLDED_BYTES)) {
+        int64_t whole = count & ~(int64_t)15;
+
+        state = can_fold_wide && whole >= WIDE_BYTES ? fold_wide(crc, state, at, whole) : fold(crc, state, at, whole);
+        at += whole;
+        count -= whole;
+    }
+    return ~take_rest(crc, state, at, count);
+#else
+    return ~take_words(crc, state, at, count);
+#endif
+}
