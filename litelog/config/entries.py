@@ -104,7 +104,9 @@ class TruncateConfig(BaseModel):
     """Seconds, counted as for ``max_age``: how old a log segment may become while a mirror lacks it. None: mirrors are
     not waited for."""
     wait_for_consumers: Age | None = None
-    """As ``wait_for_mirrors``, while a consumer has not processed it."""
+    """As ``wait_for_mirrors``, while a consumer has not processed it whose position is in the state folder."""
+    wait_for_replica_consumers: Age | None = None
+    """As ``wait_for_mirrors``, while a consumer has not processed it whose position is in one of the log's replicas."""
 
     @model_validator(mode="after")
     def _check(self) -> TruncateConfig:
@@ -113,7 +115,8 @@ class TruncateConfig(BaseModel):
 
     def policy(self) -> TruncationPolicy:
         """As the library's type. Raises ValueError if it limits nothing."""
-        return TruncationPolicy(self.max_bytes, self.max_age, self.wait_for_mirrors, self.wait_for_consumers)
+        waits = (self.wait_for_mirrors, self.wait_for_consumers, self.wait_for_replica_consumers)
+        return TruncationPolicy(self.max_bytes, self.max_age, *waits)
 
 
 PATTERN_FORMATS = ("lines", "raw")

@@ -53,22 +53,28 @@ class TruncationPolicy:
     mirror_wait: float | None = None
     """How old, in the same seconds, a log segment may become while a mirror lacks it; None: no mirror is waited for."""
     consumer_wait: float | None = None
-    """As ``mirror_wait``, while a consumer has not processed it."""
+    """As ``mirror_wait``, while a consumer has not processed it whose position is in the log's state folder."""
+    replica_consumer_wait: float | None = None
+    """As ``mirror_wait``, while a consumer has not processed it whose position is in a replica."""
 
     @property
     def waits(self) -> bool:
         """Whether log segments stay for readers."""
-        return self.mirror_wait is not None or self.consumer_wait is not None
+        return any(wait is not None for wait in self._waits)
+
+    @property
+    def _waits(self) -> tuple[float | None, ...]:
+        return self.mirror_wait, self.consumer_wait, self.replica_consumer_wait
 
     def __post_init__(self) -> None:
         """Raises ValueError for invalid limits."""
         if self.max_bytes is None and self.max_age is None:
             raise ValueError("truncate needs max-bytes, max-age or both")
-        limits = (self.max_bytes, self.max_age, self.mirror_wait, self.consumer_wait)
+        limits = (self.max_bytes, self.max_age, *self._waits)
         if any((limit or 0) < 0 for limit in limits):
             raise ValueError("limits are not below 0")
         if self.max_bytes is None and self.max_age is not None:
-            for wait in (self.mirror_wait, self.consumer_wait):
+            for wait in self._waits:
                 if wait is not None and wait <= self.max_age:
                     raise ValueError("to wait no longer than max-age has no effect: make the wait longer")
 

@@ -317,12 +317,12 @@ class Truncations(TaskDuty):
         if self._run_state.final:
             return math.inf
         for truncator in self._schedule.take(now):  # it is scheduled again when it reports a change
-            self._pool.submit(self._run_state.guard, partial(self.run, truncator))
+            self._pool.submit(self._run_state.guard, partial(self.run, truncator, asks=True))
         return self._schedule.next
 
-    def run(self, truncator: LogTruncator) -> None:
-        """Truncate a log now, in any thread, and schedule the next time."""
-        truncator.run()
+    def run(self, truncator: LogTruncator, *, asks: bool = False) -> None:
+        """Truncate a log now, in any thread, and schedule the next time. ``asks``: as for ``LogTruncator.run``."""
+        truncator.run(asks=asks)
         self._changed(truncator)
 
     def note_newer(self, truncator: LogTruncator) -> None:

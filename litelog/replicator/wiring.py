@@ -174,7 +174,7 @@ def _open_replica(
     task.counters = counters
     try:
         ReplicaSet(os.path.dirname(path)).add(os.path.basename(path), client.url, os.path.abspath(log.path))
-        place.truncator.attend(os.path.basename(path))
+        place.truncator.attend(os.path.basename(path), store)
         task.state_folder = os.path.relpath(path, place.state_dir)
         folder = StateFolder(path, f"{log.path} to {client.url}")
     except LitelogError as error:

@@ -12,12 +12,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.consumers.position_file import PositionFile, consumer_names
-from litelog.errors import ConsumerStateError, LitelogError, LockedError
+from litelog.errors import ConsumerStateError, LitelogError, LockedError, StoreError
 from litelog.events import fields, is_worth_logging
 from litelog.log.disk import LocalDisk
 from litelog.log.mirror_registry import RECORD_SECONDS, MirrorRegistry
 from litelog.log.replica_registry import ReplicatedSegment, read_generation, save_replicated
 from litelog.log.truncation import AwaitedReader, Truncation
+from litelog.reading.consumer_positions import list_positions, read_newest
 from litelog.shipping.pruner import CautiousTime
 from litelog.units import MICROSECONDS, format_second
 
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from litelog.log.replica_registry import ReplicaSet
-    from litelog.log.truncation import Awaited, TruncationPolicy, Waiting
+    from litelog.log.truncation import Awaited, Truncated, TruncationPolicy, Waiting
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.shipping.context import LogSource
+    from litelog.stores.object_store import ObjectStore
     from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
@@ -41,6 +43,13 @@ RETRY_SECONDS = 600.0
 
 LOOK_SECONDS = 60.0
 """After how many seconds truncation looks again whether a reader still lacks a log segment."""
+
+ASK_SECONDS = 600.0
+"""After how many seconds the replicas are asked again for the positions of their consumers, while a log segment stays
+for one: each time is a listing of each replica, and a request for each consumer."""
+
+MOST_CONSUMERS = 256
+"""Of how many consumers of a replica the positions are read. If there are more, nothing is known of them."""
 
 PATIENCE_SECONDS = 4 * 3600.0
 """How many seconds an active replica may lack what others hold before that is logged. Only a snapshot adds to what it
@@ -102,7 +111,9 @@ class LogTruncator:
         self._mirrors = MirrorRegistry(replicas.folder)
         self._last_report = ""
         self._awaited = ""
-        self._attended: set[str] = set()
+        self._attended: dict[str, ObjectStore] = {}
+        self._ask_again = 0.0
+        """When the replicas are asked again, in monotonic seconds."""
         self._waited: tuple[str, ...] = ()
         self._waited_since = 0.0
         self._waits = 0
@@ -119,47 +130,81 @@ class LogTruncator:
         ``note_newer`` may change it."""
         return self._due
 
-    def attend(self, name: str) -> None:
-        """Record that this process ships to that replica of the set, so what it lacks will arrive."""
-        self._attended.add(name)
+    def attend(self, name: str, store: ObjectStore) -> None:
+        """Record that this process ships to that replica of the set, so what it lacks will arrive. ``store``: where it
+        is."""
+        self._attended[name] = store
 
     def note_newer(self) -> None:
         """Record that a newer log segment exists, so that an old one may become removable: ``run`` is due soon."""
         if self.has_age:
             self._due = self._clock.monotonic()
 
-    def run(self) -> None:
+    def run(self, *, asks: bool = False) -> None:
         """Truncate the log up to where its policy and its replicas permit; without a policy, do nothing. Errors are
-        logged, and stop nothing else."""
+        logged, and stop nothing else.
+
+        ``asks``: whether requests to the replicas may be made. If one is needed and is not permitted, ``run`` is due.
+        """
         if self._policy is None:
             return
         self._due = None
         try:
-            self._truncate(self._policy)
+            self._truncate(self._policy, asks=asks)
         except LockedError:
             self._due = self._clock.monotonic() + LOCKED_SECONDS  # another replica's thread, or the log's own writer
         except LitelogError as error:
             self._due = self._clock.monotonic() + RETRY_SECONDS
             self._report(f"{self._folder}: not truncated: {error}")
 
-    def _truncate(self, policy: TruncationPolicy) -> None:
+    def _truncate(self, policy: TruncationPolicy, *, asks: bool) -> None:
         now = self._time.now()
         names = self._replicas.names()
         if names is None:
             self._report(f"{self._folder}: not truncated: its set of replicas is not known until a restart")
             return
-        readers = list(self._awaited_readers(policy, now))
-        done = self._truncation.by_policy(self._replicas.held_by(names), policy, now, readers)
+        held = self._replicas.held_by(names)
+        readers, unknown = list(self._awaited_readers(policy, now)), _consumers_of_replicas(policy)
+        done, look = self._truncation.by_policy(held, policy, now, [*readers, *unknown]), LOOK_SECONDS
+        self._report_removed(done)
+        if done.awaited is not None and done.awaited.reader in [each.name for each in unknown]:
+            if not asks or self._clock.monotonic() < self._ask_again:
+                self._due = max(self._clock.monotonic(), self._ask_again)
+                return
+            consumers = list(self._ask(unknown[0].seconds))
+            done = self._truncation.by_policy(held, policy, now, [*readers, *consumers])
+            self._report_removed(done)
+            if done.awaited is not None and done.awaited.reader in [each.name for each in consumers]:
+                self._ask_again, look = self._clock.monotonic() + ASK_SECONDS, ASK_SECONDS
         if done.next is not None:
             seconds = max(1.0, (done.next - now) / MICROSECONDS)
-            self._due = self._clock.monotonic() + (seconds if done.awaited is None else min(seconds, LOOK_SECONDS))
-        if done.removed:
-            extra = fields("truncated", log=self._folder, file=done.removed[-1])
-            _logger.info("%s: truncated: removed %s and all before it", self._folder, done.removed[-1], extra=extra)
+            self._due = self._clock.monotonic() + (seconds if done.awaited is None else min(seconds, look))
         if done.kept is not None:
             self._report(f"{self._folder}: not truncated further: {done.kept}")
         self._report_awaited(done.awaited)
         self._report_waiting(done.waiting, names)
+
+    def _ask(self, wait: float) -> Iterator[AwaitedReader]:
+        """Yield the consumers with a position in a replica. One whose position cannot be read lacks all."""
+        for store in list(self._attended.values()):
+            try:
+                listed = list_positions(store)
+                if len(listed) > MOST_CONSUMERS:
+                    yield AwaitedReader(f"the {len(listed)} consumers in {store.url}", wait, next=0)
+                    continue
+                for name, infos in listed.items():
+                    read = read_newest(store, infos)
+                    if read is None or not read.found.deleted:
+                        following = 0 if read is None else read.found.position.next or 0
+                        yield AwaitedReader(f"consumer {name} in {store.url}", wait, next=following)
+            except StoreError as error:
+                self._report(f"{self._folder}: not truncated: the consumers in {store.url} are not known: {error}")
+                yield AwaitedReader(f"the consumers in {store.url}", wait, next=0)
+
+    def _report_removed(self, done: Truncated) -> None:
+        if done.removed:
+            extra = fields("truncated", log=self._folder, file=done.removed[-1])
+            _logger.info("%s: truncated: removed %s and all before it", self._folder, done.removed[-1], extra=extra)
 
     def _awaited_readers(self, policy: TruncationPolicy, now: int) -> Iterator[AwaitedReader]:
         """Yield the mirrors and consumers that the policy waits for. A mirror that is gone for as long is not waited
@@ -221,3 +266,9 @@ class LogTruncator:
         if message != self._last_report:
             _logger.warning("%s", message, extra=fields("not-truncated", log=self._folder))
         self._last_report = message
+
+
+def _consumers_of_replicas(policy: TruncationPolicy) -> list[AwaitedReader]:
+    """What stands for the consumers of all replicas before these were asked: none of them has anything."""
+    wait = policy.replica_consumer_wait
+    return [] if wait is None else [AwaitedReader("the consumers in the replicas", wait, next=0)]

@@ -33,9 +33,10 @@ def test_configured_limits_become_the_policies() -> None:
 
 
 def test_truncation_may_wait_for_readers_by_age() -> None:
-    config = load("{}", "  truncate: {max-bytes: 5MiB, wait-for-mirrors: 1d, wait-for-consumers: 36h}\n")
+    waits = "wait-for-mirrors: 1d, wait-for-consumers: 36h, wait-for-replica-consumers: 2d"
+    config = load("{}", f"  truncate: {{max-bytes: 5MiB, {waits}}}\n")
     assert config.logs[0].truncate is not None
-    assert config.logs[0].truncate.policy() == TruncationPolicy(5 << 20, None, 86400.0, 36 * 3600.0)
+    assert config.logs[0].truncate.policy() == TruncationPolicy(5 << 20, None, 86400.0, 36 * 3600.0, 2 * 86400.0)
 
 
 @pytest.mark.parametrize(

@@ -490,7 +490,7 @@ class Blocked:
         note_replica(log, state, "there")
         self.replicas.add("gone", "memory://gone")
         self.truncator = LogTruncator(LogSource(log, LitelogFormat()), self.replicas, policy, self.clock)
-        self.truncator.attend("there")
+        self.truncator.attend("there", MemoryStore())
 
 
 def test_a_log_that_waits_for_a_replica_that_is_gone_says_so_and_not_each_time(
@@ -515,7 +515,7 @@ def test_a_pending_upload_is_reported_only_if_it_takes_long(
     log: str, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = Blocked(log, state)
-    blocked.truncator.attend("gone")
+    blocked.truncator.attend("gone", MemoryStore())
     blocked.truncator.run()
     blocked.clock.advance(PATIENCE_SECONDS - 1)
     blocked.truncator.run()

@@ -11,6 +11,7 @@ import pytest
 from litelog.replicator.background import Archives, TaskEvents, Truncations
 from litelog.replicator.run_state import RunState
 from litelog.replicator.task import ReplicaTask
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,11 @@ class Truncator:
     has_age = True
     due: float | None = None
 
-    def run(self) -> None:
+    def __init__(self) -> None:
+        self.asks = list[bool]()
+
+    def run(self, *, asks: bool) -> None:
+        self.asks.append(asks)
         self.due = 7.0
 
     def note_newer(self) -> None:
@@ -76,3 +81,11 @@ def test_a_newer_log_segment_schedules_truncation_by_age(parts: Parts) -> None:
 def test_more_that_is_replicated_truncates_the_log_at_once(parts: Parts) -> None:
     parts.events.on_replicated()
     assert parts.truncations.serve(0.0) == 7.0
+
+
+def test_only_the_thread_that_truncates_asks_replicas(parts: Parts) -> None:
+    parts.events.on_replicated()
+    parts.truncations.serve(7.0)
+    truncator = parts.events._truncator
+    assert isinstance(truncator, Truncator)
+    wait_until(lambda: truncator.asks == [False, True])
