@@ -39,6 +39,23 @@ class _Queued:
     future: Future[Appended] = field(default_factory=Future)
 
 
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """The appends to one log, which a thread of its own passes on: a writer may have no room for more."""
+
+    name: str
+    writer: LogWriter
+    changed: threading.Condition
+    """Shares the lock of the service. Notified when the first append may have got its turn."""
+    queue: deque[_Queued] = field(default_factory=deque)
+    pending: set[Future[Appended]] = field(default_factory=set)
+    thread: threading.Thread | None = None
+
+    def is_ready(self) -> bool:
+        """Whether the first append has its turn: all that it waits for is done."""
+        return bool(self.queue) and all(each.done() for each in self.queue[0].after)
+
+
 class AppendService:
     """Appends to several logs without waiting. Each log gets its appends in the order of the calls. Any thread may use
     it. A context manager.
@@ -50,12 +67,11 @@ class AppendService:
 
     def __init__(self, logs: Mapping[str, LogWriter]) -> None:
         """``logs``: the writers, by names of the caller's choice. They stay the caller's, who closes them later."""
-        self._writers = dict(logs)
-        self._queues: dict[str, deque[_Queued]] = {name: deque() for name in self._writers}
-        self._pending: dict[str, set[Future[Appended]]] = {name: set() for name in self._writers}
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._lanes = {name: _Lane(name, writer, threading.Condition(self._lock)) for name, writer in logs.items()}
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._here = threading.local()
+        """``resolves``: whether this thread resolves a future, and so runs callbacks."""
 
     def append(self, log: str, values: Values, *, after: Iterable[AnyFuture] = (), **options: Any) -> Future[Appended]:
         """Append records to a log. Does not wait for the disk, nor for other appends.
@@ -78,16 +94,23 @@ class AppendService:
         """
         queued = _Queued(values, options, tuple(after))
         queued.future.set_running_or_notify_cancel()
-        with self._changed:
-            queue = self._queue_of(log)
+        lane = self._lane_of(log)
+        with self._lock:
             if self._closing:
                 raise ClosedError("the append service is closed")
-            self._pending[log].add(queued.future)
-            queue.append(queued)
-            self._start()
-            self._changed.notify_all()
+            lane.pending.add(queued.future)
+            lane.queue.append(queued)
+            if lane.thread is None:
+                lane.thread = threading.Thread(target=self._run, args=(lane,), name=f"append to {log}", daemon=True)
+                lane.thread.start()
+            lane.changed.notify_all()
+
+        def wake(_: AnyFuture) -> None:
+            with self._lock:
+                lane.changed.notify_all()
+
         for each in queued.after:
-            each.add_done_callback(self._wake)
+            each.add_done_callback(wake)
         return queued.future
 
     @contextmanager
@@ -102,8 +125,7 @@ class AppendService:
 
         ``log``, ``after``: as for ``append``. Raises as ``append``, at the end of the block.
         """
-        with self._changed:
-            self._queue_of(log)
+        self._lane_of(log)
         transaction = Transaction()
         with transaction:
             yield transaction
@@ -111,21 +133,26 @@ class AppendService:
 
     def pending_except(self, log: str | None = None) -> list[Future[Appended]]:
         """The futures of all appends that are not done, except those to one log. For ``after``."""
-        with self._changed:
-            return [future for name, futures in self._pending.items() if name != log for future in futures]
+        with self._lock:
+            return [future for name, lane in self._lanes.items() if name != log for future in lane.pending]
 
     def barrier(self, timeout: float | None = None) -> bool:
-        """Wait until all appends so far are done. Returns whether they are, after ``timeout`` seconds at the latest."""
-        return not wait(self.pending_except(), timeout).not_done
+        """Wait until all appends so far are done. Returns whether they are, after ``timeout`` seconds at the latest. In
+        a callback of a future it does not wait, as appends are not done before callbacks end."""
+        return not wait(self.pending_except(), 0.0 if self._is_in_callback() else timeout).not_done
 
     def close(self) -> None:
-        """Wait until all appends are done, and accept no more. Idempotent."""
-        with self._changed:
+        """Wait until all appends are done, and accept no more. Idempotent. In a callback of a future it does not
+        wait: call it again elsewhere to wait."""
+        with self._lock:
             self._closing = True
-            self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        self.barrier()
+            threads = [lane.thread for lane in self._lanes.values() if lane.thread is not None]
+            for lane in self._lanes.values():
+                lane.changed.notify_all()
+        if not self._is_in_callback():
+            for thread in threads:
+                thread.join()
+            self.barrier()
 
     def __enter__(self) -> AppendService:
         return self
@@ -135,65 +162,56 @@ class AppendService:
     ) -> None:
         self.close()
 
-    def _queue_of(self, log: str) -> deque[_Queued]:
-        if log not in self._queues:
-            raise ConfigError(f"{log}: no such log; known: {', '.join(sorted(self._queues)) or 'none'}")
-        return self._queues[log]
+    def _is_in_callback(self) -> bool:
+        return getattr(self._here, "resolves", False)
 
-    def _wake(self, _: Future[Any]) -> None:
-        with self._changed:
-            self._changed.notify_all()
+    def _lane_of(self, log: str) -> _Lane:
+        if log not in self._lanes:
+            raise ConfigError(f"{log}: no such log; known: {', '.join(sorted(self._lanes)) or 'none'}")
+        return self._lanes[log]
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="append-service", daemon=True)
-            self._thread.start()
-
-    def _run(self) -> None:
-        """Pass on the appends whose turn has come, in the one thread that does: callbacks of writers must not wait."""
+    def _run(self, lane: _Lane) -> None:
+        """Pass on the appends of a log whose turn has come, in its own thread: callbacks of writers must not wait."""
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._find_ready() or self._is_finished())
-                ready = self._find_ready()
-                if not ready:
+            with lane.changed:
+                lane.changed.wait_for(lambda: lane.is_ready() or (self._closing and not lane.queue))
+                if not lane.queue:
                     return
-            for log, queued in ready:
-                self._pass_on(log, queued)
+                queued = lane.queue[0]
+            self._pass_on(lane, queued)
 
-    def _find_ready(self) -> list[tuple[str, _Queued]]:
-        """The first append of each log, if all that it waits for is done."""
-        firsts = ((log, queue[0]) for log, queue in self._queues.items() if queue)
-        return [(log, queued) for log, queued in firsts if all(each.done() for each in queued.after)]
-
-    def _is_finished(self) -> bool:
-        return self._closing and not any(self._queues.values())
-
-    def _pass_on(self, log: str, queued: _Queued) -> None:
+    def _pass_on(self, lane: _Lane, queued: _Queued) -> None:
         failed = next((each for each in queued.after if each.cancelled() or each.exception() is not None), None)
         try:
             if failed is not None:
                 cause = None if failed.cancelled() else failed.exception()
-                raise DependencyError(log, cause) from cause
-            written = self._writers[log].append_async(queued.values, **queued.options)
+                raise DependencyError(lane.name, cause) from cause
+            written = lane.writer.append_async(queued.values, **queued.options)
         except Exception as error:  # noqa: BLE001 - the future has it
-            self._leave(log)
-            self._resolve(log, queued, None, error)
+            self._leave(lane)
+            self._resolve(lane, queued, None, error)
             return
-        self._leave(log)
-        written.add_done_callback(lambda done: self._resolve(log, queued, done, None))
+        self._leave(lane)
+        written.add_done_callback(lambda done: self._resolve(lane, queued, done, None))
 
-    def _leave(self, log: str) -> None:
-        with self._changed:
-            self._queues[log].popleft()
+    def _leave(self, lane: _Lane) -> None:
+        with self._lock:
+            lane.queue.popleft()
 
-    def _resolve(self, log: str, queued: _Queued, done: Future[Appended] | None, error: BaseException | None) -> None:
+    def _resolve(
+        self, lane: _Lane, queued: _Queued, done: Future[Appended] | None, error: BaseException | None
+    ) -> None:
         error = error if done is None else done.exception()
-        with self._changed:
-            self._pending[log].discard(queued.future)
-        if error is not None:
-            queued.future.set_exception(error)
-        elif done is not None:
-            queued.future.set_result(done.result())
+        outer, self._here.resolves = self._is_in_callback(), True
+        try:
+            if error is not None:
+                queued.future.set_exception(error)
+            elif done is not None:
+                queued.future.set_result(done.result())
+        finally:
+            self._here.resolves = outer
+            with self._lock:
+                lane.pending.discard(queued.future)
 
 
 class Transaction:

@@ -11,6 +11,7 @@ import pytest
 import litelog
 from litelog.errors import ClosedError, ConfigError, DependencyError, SequenceConflictError
 from litelog.formats.litelog.encoding import MAX_RECORDS
+from litelog.log import group_commit
 from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
@@ -205,3 +206,46 @@ def test_closing_waits_for_all_appends_and_refuses_more(logs: Logs) -> None:
     with pytest.raises(ConfigError, match="c: no such log; known: a, b"):
         logs.service.append("c", b"x")
     logs.service.close()
+
+
+def test_a_log_without_room_holds_up_no_other(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "QUEUE_BYTES", 1)
+    with logs.writers["a"]._group.write_lock:
+        waiting = [logs.service.append("a", b"%d" % number) for number in range(3)]
+        chained = logs.service.append("b", b"chained", after=[logs.service.append("b", b"first")])
+        assert result(chained).first == 1
+        assert logs.held("b") == [b"first", b"chained"]
+        assert [each.done() for each in waiting] == [False] * 3
+    assert [result(each).first for each in waiting] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("log", ["a", "b"])
+def test_a_callback_may_close_the_service(logs: Logs, log: str) -> None:
+    """It does not wait for appends that are done only after the callback. What was accepted is written."""
+    gate, closed, done = Future[None](), threading.Event(), list[bool]()
+
+    def close(_: Future[Any]) -> None:
+        done.append(logs.service.barrier())
+        logs.service.close()
+        closed.set()
+
+    first = logs.service.append(log, b"first", after=[gate])
+    first.add_done_callback(close)
+    later = logs.service.append("a", b"later", after=[first])
+    gate.set_result(None)
+    assert closed.wait(WAIT_SECONDS)
+    assert result(later).next == len(logs.held("a"))
+    assert done in ([False], [True])
+    with pytest.raises(ClosedError):
+        logs.service.append("a", b"refused")
+    logs.service.close()
+    assert logs.service.barrier(timeout=0)
+
+
+def test_a_callback_of_an_append_that_fails_may_close_the_service(logs: Logs) -> None:
+    closed = threading.Event()
+    failing = logs.service.append("a", b"x", expected_sequence=7)
+    failing.add_done_callback(lambda _: (logs.service.close(), closed.set()))
+    assert closed.wait(WAIT_SECONDS)
+    with pytest.raises(SequenceConflictError):
+        result(failing)
