@@ -59,6 +59,7 @@ _SKIPPABLE = 0x184D2A50
 _SKIPPABLE_HEAD_BYTES = 8
 _FLAGS = 0b0110_1100  # version 1, independent blocks, content size, content checksum
 _FLAGS_MASK = 0b1101_1111  # our writer's choices are checked; block independence is not a matter of safety
+_LARGEST_BLOCKS = 7 << 4
 _BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _CONTENT_SIZE, _CONTENT_CHECKSUM = 0b1000, 0b0100
 _HEAD_BYTES = 15  # magic, FLG, BD, content size, header checksum
@@ -104,6 +105,20 @@ def compress_frame(data: Buffer, level: int = ACCELERATION) -> bytes:
     head[-1] = _header_checksum(memoryview(head)[4:-1])
     checksum = struct.pack("<I", xxh32(data))
     return b"".join((head, memoryview(frame)[_HEAD_BYTES:], checksum))
+
+
+def store_frame(data: memoryview) -> list[Buffer]:
+    """Make one LZ4 frame whose only block holds ``data`` as it is, uncompressed. The bytes are not copied."""
+    if not 0 < len(data) <= MAX_FRAME_BYTES:
+        raise ValueError(f"a frame holds 1 to {MAX_FRAME_BYTES} bytes, not {len(data)}")
+    descriptor = struct.pack("<BBQ", _FLAGS, _LARGEST_BLOCKS, len(data))
+    head = struct.pack("<I10sBI", _MAGIC, descriptor, _header_checksum(descriptor), len(data) | _STORED)
+    return [head, data, struct.pack("<II", 0, xxh32(data))]
+
+
+def store_frames(data: Buffer) -> list[Buffer]:
+    """``data`` as frames of FRAME_BYTES each, uncompressed. The bytes are not copied."""
+    return [buffer for piece in cut_frames(data) for buffer in store_frame(piece)]
 
 
 def content_checksum(frame: Buffer) -> int:
@@ -184,7 +199,10 @@ def decompress_frame(data: Buffer, frame: Frame, *, known: bool = False, into: m
 
 
 def decompress_joined(data: Buffer, frames: Sequence[Frame]) -> memoryview:
-    """Decompress frames into one buffer, without another copy."""
+    """Decompress frames into one buffer, without another copy. The bytes of a single frame that stores them stay where
+    they are."""
+    if len(frames) == 1:
+        return decompress_frame(data, frames[0])
     content = memoryview(bytearray(0)) if not frames else _make_buffer(sum(frame.size for frame in frames))
     at = 0
     for frame in frames:
@@ -212,13 +230,14 @@ def decompress_frames(data: Buffer, limit: int) -> bytes:
 
 
 def _decompress_only_block(view: memoryview, frame: Frame, *, known: bool, into: memoryview | None) -> memoryview:
-    """The content of a frame that is one compressed block, as ours are; empty for any other."""
+    """The content of a frame that is one block, as ours are; empty for any other. A stored block is not copied."""
     (word,) = _unpack("<I", view, _HEAD_BYTES)
-    end = _HEAD_BYTES + 4 + word
-    if word & _STORED or end + 8 != len(view):
+    end = _HEAD_BYTES + 4 + (word & ~_STORED)
+    if end + 8 != len(view):
         return memoryview(b"")
     _check(view[_HEAD_BYTES - 1] == _header_checksum(view[4 : _HEAD_BYTES - 1]), frame.start, "header checksum")
-    content = block_decompressor()(view[_HEAD_BYTES + 4 : end], frame.size, into)
+    block = view[_HEAD_BYTES + 4 : end]
+    content = block if word & _STORED else block_decompressor()(block, frame.size, into)
     _check(known or content_checksum(view) == xxh32(content), frame.start, "content checksum")
     return content
 

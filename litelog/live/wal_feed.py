@@ -34,7 +34,7 @@ from litelog.shipping.wal_encoder import make_header
 from litelog.stores.object_store import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from litelog.live.encoding import Piece
     from litelog.live.live_buffer import BufferView, LiveRun
@@ -45,8 +45,11 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-KIND = "wal"
-"""Identifies the encoded form of a run."""
+KIND, STORED_KIND = "wal", "stored wal"
+"""Identify the encoded forms of a run: compressed, and as it is."""
+
+UNSENT_BYTES = 256 << 10
+"""A reader to which no more is unsent takes bytes faster than they are compressed: it gets them as they are."""
 
 THREAD_BYTES = 32 << 10
 """A longer run is encoded in a thread."""
@@ -92,11 +95,21 @@ class WalFraming:
 class WalFeed:
     """One reader's way through the bytes of a log. Its methods run in one event loop."""
 
-    def __init__(self, served: ServedLog, request: WalRequest, reader: LiveReader, clock: Clock) -> None:
+    def __init__(
+        self,
+        served: ServedLog,
+        request: WalRequest,
+        reader: LiveReader,
+        clock: Clock,
+        unsent: Callable[[], int] | None = None,
+    ) -> None:
+        """``unsent``: how many bytes that were yielded the reader has not taken yet; None: it is not known, and all is
+        compressed."""
         self._served = served
         self._request = request
         self._reader = reader
         self._clock = clock
+        self._unsent = unsent
         self._place = request.position
         self._news = BufferNews(served, reader)
         self._following: int | None = None
@@ -171,7 +184,8 @@ class WalFeed:
         if first is not None and self._place < first:
             if self._ahead is not None:
                 await self._ahead
-            piece = await asyncio.to_thread(self._read_past, first, "" if oldest is None else oldest.run.start.file)
+            file = "" if oldest is None else oldest.run.start.file
+            piece = await asyncio.to_thread(partial(self._read_past, first, file, is_stored=self._is_stored()))
             is_next = self._past is None and self._place < first
             self._ahead = asyncio.ensure_future(asyncio.to_thread(self._read_ahead, self._place)) if is_next else None
             return piece
@@ -180,16 +194,21 @@ class WalFeed:
             return None
         if live.position == self._place:
             self._require_joined(live)
-            encode = partial(live.encoded, KIND, partial(self._encode, live.claim, live.run))
-            is_quick = live.size <= THREAD_BYTES or live.is_encoded(KIND)
+            kind = STORED_KIND if self._is_stored() else KIND
+            encode = partial(live.encoded, kind, partial(self._encode, live.claim, live.run, is_stored=kind != KIND))
+            is_quick = live.size <= THREAD_BYTES or live.is_encoded(kind)
             piece = encode() if is_quick else await asyncio.to_thread(encode)
         else:
             rest = await asyncio.to_thread(self._cut, live.run)
-            piece = await asyncio.to_thread(self._encode, live.claim, rest)
+            piece = await asyncio.to_thread(partial(self._encode, live.claim, rest, is_stored=self._is_stored()))
         self._place, self._following = live.after, live.next
         return piece
 
-    def _read_past(self, first: Position, file: str) -> Piece:
+    def _is_stored(self) -> bool:
+        """Whether the next bytes are sent as they are, since the reader has taken those before."""
+        return self._unsent is not None and self._unsent() <= UNSENT_BYTES
+
+    def _read_past(self, first: Position, file: str, *, is_stored: bool) -> Piece:
         """The next WAL segment before ``first``, where the buffer begins, in log segment ``file``."""
         if self._past is None:
             with suppress(PrunedError):
@@ -208,7 +227,7 @@ class WalFeed:
         claim, after = self._claim(), run.after
         self._place = Position(claim.generation, after.index, after.offset)
         self._following = after.sequence
-        return self._encode(claim, run)
+        return self._encode(claim, run, is_stored=is_stored)
 
     def _read_ahead(self, place: Position) -> None:
         """Let the next WAL segment be held already when the reader has got the one before it."""
@@ -303,8 +322,8 @@ class WalFeed:
             scan = replace(scan, end=scan.start + len(rest))
         return make_run(place, rest, scan, final=run.final)
 
-    def _encode(self, claim: Claim, run: CommitRun) -> Piece:
-        """A run as a WAL segment. It names no object before it: it is not in the replica's chain."""
+    def _encode(self, claim: Claim, run: CommitRun, *, is_stored: bool) -> Piece:
+        """A run as a WAL segment, compressed or not. It names no object before it: it is not in the replica's chain."""
         header = make_header(claim, run, previous="", shipped=self._clock.now())
-        body = wal_segment.encode(header, run.data)
+        body = wal_segment.encode_stored(header, run.data) if is_stored else wal_segment.encode(header, run.data)
         return wal_stream.announced(header.position, body)

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
@@ -22,6 +22,7 @@ from litelog.codec.lz4_frames import (
     decompress_frame,
     decompress_joined,
     skippable_frame,
+    store_frames,
     walk_frames,
 )
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
     from litelog.formats import Scan
     from litelog.objects.claim import Claim
+
+_Bytes = TypeVar("_Bytes", bound="Buffer")
 
 VERSION = 1
 
@@ -227,8 +230,13 @@ def encode(header: WalHeader, data: Buffer, executor: Executor | None = None) ->
     return assemble(header, compress_frames(data, executor))
 
 
-def assemble(header: WalHeader, frames: list[bytes]) -> list[bytes]:
-    """The object as buffers to join, from its header and the compressed frames of its run."""
+def encode_stored(header: WalHeader, data: Buffer) -> list[Buffer]:
+    """As ``encode``, with the run's bytes uncompressed, and not copied."""
+    return assemble(header, store_frames(data))
+
+
+def assemble(header: WalHeader, frames: Sequence[_Bytes]) -> list[bytes | _Bytes]:
+    """The object as buffers to join, from its header and the frames of its run."""
     stated = {name: value for name in WalHeader.__slots__ if (value := getattr(header, name)) is not None}
     text = json.dumps({"version": VERSION, **stated}, separators=(",", ":"))
     body = text.encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Self
 
 from litelog.errors import (
@@ -30,7 +31,7 @@ from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import Executor
     from types import TracebackType
 
@@ -46,6 +47,9 @@ _logger = logging.getLogger(__name__)
 
 READING_THREADS = 4
 """How many threads read ahead while a copy catches up."""
+
+NEXT_BYTES = 16 << 20
+"""How many bytes before the end of a log segment the next one is read, too: no thread waits for the other."""
 
 ATTEMPTS = 3
 """The follower ends if it misses an object this many times in a row. Objects that change during a listing, or a root
@@ -233,16 +237,21 @@ class CopyFollower:
         """Append what the copy lacks of one part of a plan. ``held``: the orders of the copy's log segments before."""
         history = GenerationBytes(self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed])
         newest = next(reversed(plan.all_files), None)
-        for file in part.files:
-            if self.copy.is_before_end(file.name, held):
-                continue  # the copy has its records; or the log has it again, and a copy only grows at its end
+        # The copy has the records of the others; or the log has them again, and a copy only grows at its end.
+        files = [file for file in part.files if not self.copy.is_before_end(file.name, held)]
+        begun: Iterator[ByteRun] | None = None
+        for file, following in zip_longest(files, files[1:]):
             if file is not newest and self.copy.size_of(file.name) == file.size:
                 continue
             self.copy.open_segment(file.name, self._follower.claim.key)
             if self.copy.size > file.size and file is newest:
                 continue  # the listing lagged, or the newest generation has not come as far
-            for chunk in history.chunks(file.name, self.copy.size, file.size, executor):
+            chunks, begun = begun or history.chunks(file.name, self.copy.size, file.size, executor), None
+            for chunk in chunks:
                 self._take_chunk(chunk)
+                is_near = begun is None and file.size - self.copy.size <= NEXT_BYTES
+                if is_near and following is not None and self.copy.size_of(following.name) is None:
+                    begun = _begin(history.chunks(following.name, 0, following.size, executor), executor)
 
     def _require_joined(self, plan: RestorePlan, held: Sequence[tuple[object, ...]], shift: int) -> None:
         """Raise PrunedError unless the replica's contents begin in a log segment of the copy, or right after its end.
@@ -276,3 +285,9 @@ class CopyFollower:
 
     def _take_chunk(self, chunk: ByteRun) -> None:
         self.copy.append(f"{chunk.replica}: {self.copy.name}", chunk.data, chunk.crc_total, is_finished=True)
+
+
+def _begin(chunks: Iterator[ByteRun], executor: Executor) -> Iterator[ByteRun]:
+    """Let a thread begin to read chunks. Returns the chunks, for the caller's thread."""
+    first = executor.submit(lambda: [*islice(chunks, 1)])
+    return chain.from_iterable(wait() for wait in (first.result, lambda: chunks))

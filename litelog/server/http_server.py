@@ -8,7 +8,11 @@ limits between the transport and uvicorn's protocol, behind asyncio's interface 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import termios
 import threading
+from array import array
+from contextlib import suppress
 from contextvars import ContextVar
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
@@ -92,11 +96,16 @@ WRITTEN_BYTES = 512 << 10
 """How many bytes of a piece are given to a connection at a time: what the client does not take at once is copied."""
 
 
+def current_connection() -> LimitedConnection | None:
+    """The connection of the current request; None outside of a server."""
+    return _answering.get(None)
+
+
 def begin_stream() -> LimitedConnection | None:
     """Let the answer to the current request last as long as its client reads it. The connection no longer counts among
     MAX_CLIENTS: the caller that begins streams limits their number. Returns the connection; None outside of a server.
     """
-    connection = _answering.get(None)
+    connection = current_connection()
     if connection is not None:
         connection.begin_stream()
     return connection
@@ -253,6 +262,19 @@ class LimitedConnection(asyncio.Protocol):
             if inner.transport.is_closing():
                 return
             inner.transport.write(buffer)
+
+    def unsent_bytes(self) -> int:
+        """How many bytes were written that the client's machine has not taken yet: here, and in the system's buffer."""
+        transport = self._transport
+        assert isinstance(transport, asyncio.Transport)
+        held = transport.get_write_buffer_size()
+        channel = transport.get_extra_info("socket")
+        if held or channel is None or channel.fileno() < 0:
+            return held
+        queued = array("i", [0])
+        with suppress(OSError):  # a system without this request
+            fcntl.ioctl(channel.fileno(), termios.TIOCOUTQ, queued)
+        return queued[0]
 
     def end_answer(self) -> None:
         """The answer was sent: wait for the next request."""

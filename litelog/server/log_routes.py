@@ -27,6 +27,7 @@ from litelog.live.wal_feed import WalFeed, WalFraming
 from litelog.objects.layout import parse_wal
 from litelog.server.consumer_routes import consumer_routes
 from litelog.server.error_answer import NO_STORE, make_error
+from litelog.server.http_server import current_connection
 from litelog.server.log_errors import answer_error
 from litelog.server.log_requests import (
     choose_encoding,
@@ -192,7 +193,9 @@ class LogHandlers:
         except LitelogError as error:
             return answer_error(error)
         self._permits.watch(reader, permit_of(request))
-        pieces = WalFeed(served, asked, reader, self._clock).pieces()
+        connection = current_connection()
+        unsent = None if connection is None else connection.unsent_bytes
+        pieces = WalFeed(served, asked, reader, self._clock, unsent).pieces()
         return await self._stream(request, pieces, WalFraming(), partial(self._leave, served, reader))
 
     async def check(self, request: Request) -> Response:

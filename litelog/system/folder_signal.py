@@ -1,7 +1,7 @@
 """FolderSignal: one thread's wait for a change in one folder, without another thread between the two.
 
-A ``Watcher`` serves any number of folders, and its thread wakes those who wait. That hand-over takes longer than a small
-append takes to be read, so a thread that serves readers at the end of a log has a descriptor of its own.
+A ``Watcher`` serves any number of folders, and its thread wakes those who wait. That hand-over takes longer than the
+reading of a small append, so a thread that serves readers at the end of a log has a descriptor of its own.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class FolderSignal:
                 self._poll.register(descriptor, select.POLLIN)
 
     def arm(self) -> bool:
-        """Let ``wait`` return for what changes in the folder from now on. Call it before the folder is looked at. Arming
-        again finds the folder that has the path now. Returns False if changes are not reported: then poll."""
+        """Let ``wait`` return for what changes in the folder from now on. Call it before the folder is looked at.
+
+        Arming again finds the folder that has the path now. Returns False if changes are not reported: then poll."""
         if self._inotify < 0:
             return self._watcher.arm(self._folder, self.wake)
         watch = self._watcher.add_watch(self._inotify, self._folder)

@@ -24,10 +24,15 @@ from litelog.codec.lz4_frames import (
     block_decompressor,
     compress_frame,
     compress_frames,
+    cut_frames,
     decompress_by_package,
+    decompress_foreign,
     decompress_frame,
     decompress_frames,
+    decompress_joined,
     skippable_frame,
+    store_frame,
+    store_frames,
     walk_frames,
 )
 
@@ -72,9 +77,34 @@ def test_every_lz4_reader_gets_the_same_bytes() -> None:
     assert lz4.frame.decompress(body[13:]) == BODY
 
 
+@pytest.mark.parametrize("size", [1, 48, FRAME_BYTES, 2 * FRAME_BYTES + 3])
+def test_stored_bytes_are_a_frame_to_every_reader(size: int) -> None:
+    data = memoryview(Random(size).randbytes(size))
+    body = b"".join(store_frames(data))
+    frames = list(walk_frames(body))
+    assert [frame.size for frame in frames] == [len(piece) for piece in cut_frames(data)]
+    assert decompress_frames(body, size) == data
+    assert decompress_joined(body, frames) == data
+    assert decompress_foreign(body, size) == data
+
+
+def test_stored_bytes_are_not_copied() -> None:
+    data = memoryview(BODY)
+    assert store_frames(data)[1].obj is BODY
+    body = b"".join(store_frames(data))
+    assert decompress_joined(body, list(walk_frames(body))).obj is body
+
+
+@pytest.mark.parametrize("size", [0, MAX_FRAME_BYTES + 1])
+def test_frame_that_no_reader_would_take_is_not_made(size: int) -> None:
+    with pytest.raises(ValueError, match="a frame holds 1 to"):
+        store_frame(memoryview(bytes(size)))
+
+
 @pytest.mark.slow
-def test_any_flipped_bit_is_an_error_or_harmless() -> None:
-    body = bytearray(compress_frame(BODY))
+@pytest.mark.parametrize("make", [compress_frame, lambda data: b"".join(store_frames(data))], ids=["lz4", "stored"])
+def test_any_flipped_bit_is_an_error_or_harmless(make: Callable[[bytes], bytes]) -> None:
+    body = bytearray(make(BODY))
     found = 0
     for bit in range(len(body) * 8):
         body[bit // 8] ^= 1 << bit % 8

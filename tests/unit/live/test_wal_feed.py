@@ -6,6 +6,8 @@ import http.client
 import io
 import json
 import os
+import socket
+import subprocess
 import threading
 from contextlib import contextmanager
 from random import Random
@@ -145,6 +147,7 @@ def test_all_readers_share_each_compressed_run(
     monkeypatch.setattr(
         wal_feed.wal_segment, "encode", lambda header, data: encoded.append(header.position) or encode(header, data)
     )
+    monkeypatch.setattr(wal_feed, "UNSENT_BYTES", -1)  # no reader is fast enough to get the bytes as they are
     with serving(tmp_path, log) as watched:
         place, bodies = acknowledged(watched), list[bytes]()
         readers = [
@@ -160,6 +163,52 @@ def test_all_readers_share_each_compressed_run(
         assert len(bodies) == 12
         assert all(segments(body)[0].header.position == place for body in bodies)
         assert encoded.count(place) == 1
+
+
+def is_stored(segment: WalSegment) -> bool:
+    """Whether a WAL segment holds its bytes as they are."""
+    return bytes(segment.data()) in bytes(segment.body)
+
+
+def test_reader_that_takes_all_gets_bytes_as_they_are_and_lz4_reads_them(tmp_path: Path, log: LogBuilder) -> None:
+    with serving(tmp_path, log) as watched:
+        place = acknowledged(watched)
+        ask(watched, place)  # the buffer runs from now on, and holds all runs that follow
+        for _ in range(3):
+            log.append(2)
+        wait_until(lambda: files_of(ask(watched, place) or ask(watched, beginning(watched))) != {})
+        end = place.offset
+        wait_until(lambda: sum(each.header.length for each in ask(watched, place)) == len(log.texts[log.name]) - end)
+        body = watched.ask(path_of(place)).body
+    assert all(map(is_stored, segments(body)))
+    text = subprocess.run(["lz4", "-dc"], input=body, capture_output=True, check=True).stdout
+    assert text == log.texts[log.name][end:]
+
+
+def test_reader_that_takes_little_gets_compressed_bytes(tmp_path: Path, log: LogBuilder) -> None:
+    """What is sent before the client reads anything does not fit into the buffers of its connection."""
+    values, count = [b"compressible " * 80] * 1000, 24
+    with serving(tmp_path, log) as watched:
+        place, address = acknowledged(watched), watched.service.address
+        assert address is not None
+        with LogWriter(log.folder) as writer, socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", address.port))
+            client.sendall(f"GET {path_of(place, '&follow=true')} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            wait_until(lambda: len(watched.ask("/logs/log").json["readers"]) == 1)
+            for _ in range(count):
+                writer.append(values)
+            answer = http.client.HTTPResponse(client)
+            answer.begin()
+            stream, found = read_stream("test", answer), list[WalSegment]()
+            while sum(each.header.records for each in found) < count * len(values):
+                segment = next(stream)
+                assert isinstance(segment, WalSegment)
+                found.append(segment)
+    kinds = [is_stored(each) for each in found]
+    assert kinds[0], "nothing was unsent before the first one"
+    assert kinds.count(False) > kinds.count(True), kinds
+    assert [each.header.position for each in found[1:]] == [each.header.next_slot for each in found[:-1]]
 
 
 def test_what_the_buffer_dropped_comes_from_the_replica(

@@ -21,6 +21,8 @@ from litelog.objects.layout import wal_key
 from litelog.reading.follower import LOOK_SECONDS
 from litelog.restore.execution import restore
 from litelog.restore.follow import CopyFollower
+from litelog.restore.generation_bytes import GenerationBytes
+from litelog.restore.growing_copy import GrowingCopy
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
 from litelog.stores.object_store import ObjectReplicaClient
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from litelog.restore.generation_bytes import ByteRun
     from litelog.stores.object_store import ByteRange
     from litelog.system.clock import Clock
     from replica_clients.memory import MemoryStore
@@ -98,6 +101,38 @@ def test_shipped_records_are_appended(grown: Grown) -> None:
     drain(follower)
     assert files_in(out) == whole(LOG)
     assert follower.position == built.slot
+
+
+def test_next_log_segment_is_read_while_the_one_before_it_is_appended(
+    grown: Grown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run of a log segment waits until a thread has read the first run of the next one."""
+    _, built, follower, out = grown
+    finish_first(built)
+    for each in LOG[1:]:
+        built.ship_segment(each, cuts=[0])
+    names = [each.name for each in LOG]
+    chunks, append, read = GenerationBytes.chunks, GrowingCopy.append, list[str]()
+    waits = list[str]()
+
+    def note(*arguments: Any) -> Iterator[ByteRun]:
+        for chunk in chunks(*arguments):
+            read.append(arguments[1])
+            yield chunk
+
+    def append_late(copy: GrowingCopy, *arguments: Any, **more: Any) -> None:
+        following = names[names.index(copy.name) + 1 :][:1]
+        if following and copy.name in names[1:] and copy.size:
+            waits.append(copy.name)
+            wait_until(lambda: following[0] in read)
+        append(copy, *arguments, **more)
+
+    monkeypatch.setattr(GenerationBytes, "chunks", note)
+    monkeypatch.setattr(GrowingCopy, "append", append_late)
+    follower.catch_up()
+    assert files_in(out) == whole(LOG)
+    assert waits == names[1:3]
+    assert sorted(read) == sorted([names[0], *names[1:], *names[1:]]), "each run was read once"
 
 
 def test_segments_pruned_meanwhile_are_appended_from_sealed_segments(
