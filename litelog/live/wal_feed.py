@@ -73,6 +73,11 @@ class WalRequest:
     mirror: str | None = None
     """The name of the mirror that asks, which is durable up to the position."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for WAL segments that are not there yet."""
+        return self.follow or self.wait > 0
+
 
 class WalFraming:
     """What a stream of WAL segments begins and ends with."""
@@ -149,9 +154,10 @@ class WalFeed:
                 if piece is not None:
                     yield piece
                     self._served.count(self._reader, piece_size(piece), self._following)
-                elif request.follow:
-                    if not self._reader.sent_bytes:
-                        yield b""  # the answer begins before there is a WAL segment
+                    continue
+                if not self._reader.sent_bytes and request.waits:
+                    yield b""  # the answer begins before there is a WAL segment: its head takes no time then
+                if request.follow:
                     if not await news.wait_for_life():
                         yield wal_stream.sign_of_life()
                 elif self._reader.sent_bytes or not await news.wait(deadline - loop.time()):

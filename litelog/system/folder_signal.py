@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from litelog.system.inotify import Watcher
 
-_EVENT_BYTES = 64 << 10
+_EVENT_BYTES = 4 << 10
 """How many bytes of events are taken at once. The kernel merges equal ones."""
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-MOST_RECORDS = 64
+MOST_RECORDS = 256
 """Up to so many records, plain numbers are faster than arrays; measured."""
 
 

@@ -121,6 +121,20 @@ def test_a_stream_that_does_not_follow_waits_for_the_first_wal_segment(tmp_path:
         assert found[0].header.position == place
 
 
+def test_head_of_an_answer_that_waits_is_sent_before_there_is_a_wal_segment(tmp_path: Path, log: LogBuilder) -> None:
+    with serving(tmp_path, log) as watched:
+        address = watched.service.address
+        assert address is not None
+        connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=WAIT_SECONDS)
+        connection.request("GET", path_of(acknowledged(watched), f"&wait={WAIT_SECONDS}s"))
+        answer = connection.getresponse()
+        assert answer.status == 200
+        log.append(1)
+        found = segments(answer.read())
+        assert files_of(found)[log.name] == log.texts[log.name][found[0].header.offset :]
+        connection.close()
+
+
 def test_a_stream_from_the_middle_of_a_run_begins_at_that_commit(tmp_path: Path, log: LogBuilder) -> None:
     with serving(tmp_path, log) as watched:
         place = acknowledged(watched)

@@ -103,9 +103,8 @@ def test_folder_that_replaces_another_one_is_watched(waiter: Waiter, tmp_path: P
     wait_until(lambda: other.looks == 1)
     folder.rename(tmp_path / "old")
     folder.mkdir()
-    wait_until(lambda: other.looks > 1)
-    other.signal.wake()  # the folder may have had no name when it was armed again
     before = other.looks
+    other.signal.wake()  # the folder may have had no name when it was armed again
     wait_until(lambda: other.looks > before and other.armed[-1])
     before = other.looks
     (folder / "a.log").write_bytes(b"x")

@@ -22,11 +22,12 @@ stamps = st.integers(-(1 << 63), (1 << 63) - 1)
 @st.composite
 def commits(draw: st.DrawFn) -> bytearray:
     """One commit, with and without keys and timestamps of its records."""
-    count = draw(st.integers(1, MOST_RECORDS))
+    count = draw(st.integers(1, 40) | st.just(MOST_RECORDS))
     key = st.none() | st.binary(max_size=9)
-    each = draw(st.lists(st.binary(max_size=20), min_size=count, max_size=count))
-    keys = draw(st.none() | st.lists(key, min_size=count, max_size=count))
-    times = draw(stamps | st.lists(stamps, min_size=count, max_size=count))
+    few = min(count, 40)
+    each = draw(st.lists(st.binary(max_size=20), min_size=few, max_size=few)) + [b"more"] * (count - few)
+    keys = draw(st.none() | st.lists(key, min_size=few, max_size=few).map(lambda some: some + [None] * (count - few)))
+    times = draw(stamps | st.lists(stamps, min_size=few, max_size=few).map(lambda some: some + [1] * (count - few)))
     return encode_commit(7, 2, times, each, keys)
 
 
