@@ -25,8 +25,11 @@ EXTRA = "zstd"
 """The extra of litelog that installs zstandard."""
 
 LEVEL = 1
-"""zstd's level. Levels 2 and 3 take a fifth and a half more time, and make objects between 2 % smaller (random bytes
-and words) and 8 % larger (lines of JSON)."""
+PARAMETERS = {"window_log": 20, "hash_log": 15, "min_match": 6}
+"""zstd's level, and what differs from it: twice the places to remember, for matches of six bytes instead of seven. That
+makes objects 5 % smaller for rows of random bytes and words, and 0.5 to 2 % larger for lines of JSON, in an eighth to a
+fifth more time. Level 2 takes another tenth; it makes the rows 3 % smaller, and the lines up to 2 % larger. Level 3 takes
+two to three times as long as level 1."""
 
 MAX_WINDOW_BYTES = 8 << 20
 """The largest window that a reader accepts: what zstd asks each decoder to support."""
@@ -103,7 +106,8 @@ class _Tools(threading.local):
 
     def __init__(self) -> None:
         zstandard = _load()
-        self.compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
+        parameters = zstandard.ZstdCompressionParameters.from_level(LEVEL, write_checksum=True, **PARAMETERS)
+        self.compressor = zstandard.ZstdCompressor(compression_params=parameters)
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
 
 

@@ -46,6 +46,16 @@ def test_a_frame_holds_the_bytes_that_were_put_in(data: bytes) -> None:
     assert find_zstd_frame(frame).size == len(data)
 
 
+def test_rows_that_are_half_random_take_less_than_three_quarters() -> None:
+    draw = Random(2)
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randrange(3, 10))) for _ in range(2000)]
+    rows = [draw.randbytes(500) + " ".join(draw.choices(words, k=125))[:500].encode() for _ in range(1048)]
+    lines = [b'{"at":%d,"user":%d,"path":"/v1/items/%d"}' % (n, draw.randrange(10**6), n % 999) for n in range(20_000)]
+    content, text = b"".join(rows), b"\n".join(lines)
+    assert len(compress_zstd_frame(content)) < 380 / 512 * len(content)
+    assert len(compress_zstd_frame(text)) < 1.08 * len(compressor().compress(text))
+
+
 def test_threads_make_the_same_frames_and_read_them() -> None:
     pieces = [Random(number).randbytes(300) * (number + 1) for number in range(40)]
     with ThreadPoolExecutor(4) as pool:
