@@ -1,4 +1,4 @@
-"""Creates, shares and replaces boto3 clients for S3 replicas, and sends their requests."""
+"""Creates, shares and replaces botocore clients for S3 replicas, and sends their requests."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ import re
 import threading
 from collections import deque
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-import boto3
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from botocore.loaders import JSONFileLoader
 from botocore.session import Session
 
 from litelog.errors import ConfigError
@@ -29,6 +27,7 @@ from litelog.events import fields
 from replica_clients.log_levels import silence_secrets
 from replica_clients.plain_http import is_reached
 from replica_clients.s3.errors import STALE_CREDENTIALS, NotS3Error, S3Failures, error_code
+from replica_clients.s3.model_files import ModelFiles
 
 if TYPE_CHECKING:
     from replica_clients.s3.settings import S3Settings
@@ -61,23 +60,11 @@ Like = tuple["S3Settings", frozenset[tuple[str, str]]]
 """Clients are interchangeable if these are equal: all settings except the prefix, and the environment they read."""
 
 
-class _ModelFiles:
-    """Parses each file of botocore's description of S3 once per process. Clients do not change the result.
-
-    The description is most of a client: 12 MB, and two thirds of the time to create one.
-    """
-
-    def __init__(self) -> None:
-        files = JSONFileLoader()
-        self.exists = files.exists
-        self.load_file = cache(files.load_file)
-
-
-_model_files = _ModelFiles()
+_model_files = ModelFiles()
 
 
 class SharedClient:
-    """A boto3 client shared by all replicas in a bucket with the same settings, for use from any thread.
+    """A botocore client shared by all replicas in a bucket with the same settings, for use from any thread.
 
     Separate clients would each have their own connections and credentials.
     """
@@ -134,7 +121,7 @@ _shared: WeakValueDictionary[Like, SharedClient] = WeakValueDictionary()
 
 
 def _make_client(settings: S3Settings, tokens: deque[str]) -> Any:
-    """Create a boto3 client with its own session: sessions are not thread-safe, clients are. Raises ConfigError."""
+    """Create a botocore client with its own session: sessions are not thread-safe, clients are. Raises ConfigError."""
     own = settings.endpoint is not None
     path_style = own if settings.path_style is None else settings.path_style
     config = Config(
@@ -153,21 +140,17 @@ def _make_client(settings: S3Settings, tokens: deque[str]) -> Any:
         user_agent_extra=f"litelog/{_version()}",
     )
     try:
-        core = Session(profile=settings.profile)
-        core.get_component("data_loader").file_loader = _model_files
-        session = boto3.Session(
+        session = Session(profile=settings.profile)
+        session.get_component("data_loader").file_loader = _model_files
+        region = settings.region or session.get_config_variable("region") or (DEFAULT_REGION if own else None)
+        client = session.create_client(
+            "s3",
+            region_name=region,
+            endpoint_url=settings.endpoint,
+            verify=settings.ca_bundle,
             aws_access_key_id=settings.access_key_id,
             aws_secret_access_key=settings.secret_access_key,
             aws_session_token=settings.session_token,
-            region_name=settings.region,
-            profile_name=settings.profile,
-            botocore_session=core,
-        )
-        client = session.client(
-            "s3",
-            region_name=session.region_name or (DEFAULT_REGION if own else None),
-            endpoint_url=settings.endpoint,
-            verify=settings.ca_bundle,
             config=config,
         )
     except MemoryError:

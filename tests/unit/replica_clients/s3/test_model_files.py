@@ -1,0 +1,77 @@
+"""What is loaded of botocore's description of S3: enough for every request, and no more."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("botocore")
+
+from botocore import xform_name
+from botocore.regions import EndpointResolver
+from botocore.session import Session
+
+import replica_clients.s3
+from replica_clients.s3.model_files import OPERATIONS, SERVICES, ModelFiles
+
+SENT_BY_BOTOCORE = {"head_bucket", "create_session"}
+
+
+def load(name: str, *, whole: bool) -> Any:
+    """A file of botocore's, as its own loader reads it, or as ours does."""
+    loader = Session().get_component("data_loader")
+    if not whole:
+        loader.file_loader = ModelFiles()
+    return loader.load_data(name)
+
+
+def test_every_operation_that_the_package_names_is_kept_and_no_other() -> None:
+    source = "".join(path.read_text() for path in Path(replica_clients.s3.__file__).parent.glob("*.py"))
+    every = {xform_name(name) for name in load("s3/2006-03-01/service-2", whole=True)["operations"]}
+    named = {name for name in re.findall(r'"([a-z_0-9]+)"', source) if name in every}
+    assert {xform_name(name) for name in OPERATIONS} == named | SENT_BY_BOTOCORE
+
+
+def test_kept_operations_are_described_as_botocore_describes_them() -> None:
+    def undocumented(described: Any) -> Any:
+        if isinstance(described, dict):
+            return {key: "" if key == "documentation" else undocumented(value) for key, value in described.items()}
+        return [undocumented(value) for value in described] if isinstance(described, list) else described
+
+    whole, kept = (load("s3/2006-03-01/service-2", whole=each) for each in (True, False))
+    assert kept["metadata"] == whole["metadata"]
+    assert kept["operations"].keys() == OPERATIONS
+    for part in ("operations", "shapes"):
+        assert kept[part] == {name: undocumented(whole[part][name]) for name in kept[part]}
+    assert len(json.dumps(kept)) < len(json.dumps(whole)) / 10
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_endpoints_are_those_of_botocore_in_each_region(service: str) -> None:
+    described = load("endpoints", whole=True)
+    places = [(part["partition"], name) for part in described["partitions"] for name in (*part["regions"], "new-1")]
+    whole, kept = EndpointResolver(described), EndpointResolver(load("endpoints", whole=False))
+    assert len(places) > 30
+    for partition, region in places:
+        expected = whole.construct_endpoint(service, region, partition)
+        assert kept.construct_endpoint(service, region, partition) == expected, (partition, region)
+
+
+@pytest.mark.parametrize("name", ["s3/2006-03-01/endpoint-rule-set-1", "partitions", "_retry"])
+def test_other_files_are_whole(name: str) -> None:
+    whole, kept = (load(name, whole=each) for each in (True, False))
+    assert kept == whole
+
+
+def test_services_that_give_credentials_keep_all_operations() -> None:
+    whole, kept = (load("sts/2011-06-15/service-2", whole=each) for each in (True, False))
+    assert kept["operations"].keys() == whole["operations"].keys()
+    assert kept["shapes"].keys() == whole["shapes"].keys()
+
+
+def test_a_file_that_is_not_there_is_nothing(tmp_path: Path) -> None:
+    assert ModelFiles().load_file(str(tmp_path / "missing")) is None
