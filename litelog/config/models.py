@@ -37,6 +37,7 @@ from litelog.config.values import (
     FROM_DOCUMENT,
     MODEL,
     SCRUB_RATE,
+    BufferBytes,
     CompressionMode,
     Count,
     Interval,
@@ -53,6 +54,7 @@ from litelog.config.values import (
     read_seconds,
 )
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
+from litelog.system.buffers import DEFAULT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -175,6 +177,8 @@ class Config(BaseModel):
 
     state_dir: Text | None = None
     """Where the daemon keeps its state; None: the command decides."""
+    buffer_memory: BufferBytes = DEFAULT_BYTES
+    """Bytes of memory for the parts of uploads, and for what is read ahead of them."""
     shutdown_timeout: Timeout = 10.0
     """Seconds that the stop of the daemon, with its final sync, may take if replicas do not answer."""
     sync_interval: Interval = 1.0

@@ -79,6 +79,9 @@ SCRUB_RATE = 8 << 20
 MIN_SEGMENT_BYTES = 4 << 10
 """Smaller WAL segments would be mostly headers."""
 
+MIN_BUFFER_BYTES = 1 << 20
+"""With less, one buffer at a time is in use, as with this."""
+
 _COUNT = re.compile("[0-9]{1,18}")
 
 
@@ -154,6 +157,12 @@ def _segment_bytes(size: int) -> int:
     return size
 
 
+def _buffer_bytes(size: int) -> int:
+    if size < MIN_BUFFER_BYTES:
+        raise ValueError(f"must be at least {MIN_BUFFER_BYTES >> 20}MiB")
+    return size
+
+
 def _no_zero_byte(text: str) -> str:
     if "\0" in text:
         raise ValueError("holds a zero byte")
@@ -173,6 +182,7 @@ Timeout = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_timeou
 ScrubInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_scrub_interval)]
 ScrubRate = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_rate)]
 SegmentBytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_segment_bytes)]
+BufferBytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_buffer_bytes)]
 Count = Annotated[int, BeforeValidator(_count), Field(strict=True, ge=1)]
 OptionValue = Annotated[str | int | float | bool | dict[str, str], BeforeValidator(_option)]
 WatermarkMode = Annotated[WatermarkUse, BeforeValidator(_watermark_use)]

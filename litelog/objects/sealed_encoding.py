@@ -21,6 +21,7 @@ from litelog.formats.capabilities import max_commit_bytes
 from litelog.formats.commit_tail import is_zero
 from litelog.objects.frame_table import FrameTable, SealedFrame, ShipTimes
 from litelog.objects.sealed_segment import SealedFooter, encode_footer
+from litelog.system.buffers import AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 Read: TypeAlias = "Callable[[int, int], bytes]"
 """``read(offset, length)``: bytes of the log segment, fewer only at its end."""
 
-AHEAD = 4
-"""Frames that are compressed or queued, in addition to the one being taken: two for each of two processors."""
+MOST_AHEAD = 4
+"""Frames that are compressed or queued, in addition to the one being taken: two for each of two processors. There are
+fewer if the process has no room for more (``AHEAD``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +110,24 @@ class Sealing:
     def __iter__(self) -> Iterator[bytes]:
         self._footer = None
         table = _Table(self.segment, self._compression.codec)
-        waiting: deque[tuple[_Cut, Future[_Frame]]] = deque()
+        waiting: deque[_Waiting] = deque()
         try:
             for cut in self._cuts():
-                waiting.append((cut, self._compress(cut)))
+                room = 2 * len(cut.data)  # compressed, it may take as much again
+                if self._executor is None or not AHEAD.try_take(room):
+                    room = 0
+                waiting.append(_Waiting(cut, self._compress(cut), room))
                 table.take(cut)
-                if len(waiting) > AHEAD or self._executor is None:
-                    yield table.add(*waiting.popleft())
+                if len(waiting) > MOST_AHEAD:
+                    yield table.add(waiting.popleft())
+                while waiting and not room:
+                    yield table.add(waiting.popleft())
             while waiting:
-                yield table.add(*waiting.popleft())
+                yield table.add(waiting.popleft())
         finally:
-            for _, future in waiting:
-                future.cancel()
+            for frame in waiting:
+                frame.making.cancel()
+                AHEAD.give_back(frame.room)
         footer = table.footer()
         last = encode_footer(footer)
         self._footer, self._size = footer, footer.data_bytes + len(last)
@@ -207,6 +215,15 @@ class _Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A frame that is being compressed, and the room that was taken for it, in bytes: 0 if there was none."""
+
+    cut: _Cut
+    making: Future[_Frame]
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Frame:
     """A frame, the CRC-32C of its content, and its own CRC-32C."""
 
@@ -249,9 +266,13 @@ class _Table:
         self._sha.update(cut.data)
         self._next = cut.next
 
-    def add(self, cut: _Cut, making: Future[_Frame]) -> bytes:
-        """Enter the next frame, and return its bytes."""
-        frame = making.result()
+    def add(self, waiting: _Waiting) -> bytes:
+        """Enter the next frame, and return its bytes. Its room is given back."""
+        try:
+            frame = waiting.making.result()
+        finally:
+            AHEAD.give_back(waiting.room)
+        cut = waiting.cut
         if cut.inner:
             self._inner.append(len(self._frames))
         checksums = (frame.crc, content_checksum(frame.body), frame.stored)

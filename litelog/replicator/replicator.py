@@ -22,6 +22,7 @@ from litelog.replicator.thread_pools import DestinationThreads, raise_limit
 from litelog.replicator.wiring import ProcessContext, check_openable
 from litelog.stores.registry import redact
 from litelog.stores.trial import StoreTrials
+from litelog.system.buffers import limit_buffers
 from litelog.system.clock import SystemClock
 from litelog.system.inotify import Watcher
 
@@ -102,6 +103,7 @@ class Replicator:
             on_turn: Called by the main loop in each turn, at most a second apart. It must neither block nor fail.
         """
         self._config = config
+        limit_buffers(config.buffer_memory)
         self._state_dir = os.path.realpath(state_dir)
         self._clock = clock or SystemClock()
         self._watcher = watcher or Watcher()
@@ -295,6 +297,7 @@ class Replicator:
             if self._run_state.is_ending():
                 return False
             self._config = config
+            limit_buffers(config.buffer_memory)
             self._members.set_config(config)
             return True
 

@@ -49,7 +49,7 @@ class DestinationThreads:
 
     def backlog_pool(self, url: str) -> ThreadPoolExecutor:
         """Return the pool for sealing before a log's WAL segments: a log segment at a time, so that logs share it."""
-        return _pool(self._backlog_pools, url, "backlog")
+        return _pool(self._backlog_pools, url, "backlog", SEALING_THREADS)
 
     def scrubbing(self, url: str) -> ThreadPoolExecutor:
         """Return the pool for work that no caller waits for: one thread."""

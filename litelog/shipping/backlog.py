@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.shipping.context import ReplicaContext
 
-PARALLELISM = 4
-"""How many log segments are sealed at the same time, if their format numbers them by itself."""
+PARALLELISM = 2
+"""How many log segments are sealed at the same time, if their format numbers them by itself. Each takes memory for its
+threads, its frames and its upload, and two keep two processors busy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ spent in collections; the imports of ``replicate`` alone create more than 100,00
 DAEMON_THRESHOLD = 2_000
 """Objects created between two collections of cycles, once the daemon runs."""
 
-ARENAS = 4
-"""The number of arenas that threads allocate from: as many as threads compress at a time on a small machine."""
+ARENAS = 1
+"""The number of arenas that threads allocate from. Python's small objects come from elsewhere, so threads seldom meet
+in one. Each further one would keep megabytes that the others cannot use, and that ``malloc_trim`` does not return."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
@@ -31,8 +32,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 def keep_freed_memory() -> None:
     """Tell glibc to keep freed buffers of up to 32 MiB: page faults for new ones cost more than LZ4 itself.
 
-    Also limits the number of arenas: with the default of eight per core, each keeps memory that others could use. For
-    a process that compresses or decompresses much. Does nothing with another C library.
+    Also limits the number of arenas, which is eight per core by default. For a process that compresses or decompresses
+    much. Does nothing with another C library.
     """
     if sys.platform != "linux":
         return

@@ -17,6 +17,7 @@ from litelog.codec.checksum import crc32c
 from litelog.errors import StoreError
 from litelog.events import fields
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
+from litelog.system.buffers import PARTS, Room
 from replica_clients.s3.errors import S3Error
 
 if TYPE_CHECKING:
@@ -29,36 +30,14 @@ if TYPE_CHECKING:
     from replica_clients.s3.settings import S3Settings
 
 
-PARTS_IN_PROCESS = 4
-"""Parts that a process creates or sends at a time. With 8 MiB each, they take 32 MiB of memory."""
-
-
-class PartBudget:
-    """Room for a number of parts. For use from any thread."""
-
-    def __init__(self, parts: int = PARTS_IN_PROCESS) -> None:
-        self._room = threading.Semaphore(parts)
-
-    def take(self) -> None:
-        """Wait for room for one part."""
-        self._room.acquire()
-
-    def give_back(self) -> None:
-        """Return the room of one part."""
-        self._room.release()
-
-
-OF_PROCESS = PartBudget()
-"""The budget of all uploads in this process: the limit of memory is per process."""
-
-
 class UploadPart:
     """The bytes of one part. Dropping it, or leaving its context, releases them and returns their room."""
 
-    def __init__(self, content: bytes, budget: PartBudget) -> None:
+    def __init__(self, content: bytes, room: Room, size: int) -> None:
+        """``size``: the room that was taken for it, in bytes."""
         self.content = [content]
         """The only reference to the bytes: ``clear`` frees them."""
-        self._budget = budget
+        self._room, self._size = room, size
 
     def __enter__(self) -> UploadPart:
         return self
@@ -70,16 +49,16 @@ class UploadPart:
         """Release the bytes. Idempotent."""
         if self.content:
             self.content.clear()
-            self._budget.give_back()
+            self._room.give_back(self._size)
 
 
 class Parts:
     """A body's buffers, joined into parts of ``part_bytes`` each and a shorter last one."""
 
-    def __init__(self, body: Iterable[Buffer], part_bytes: int, budget: PartBudget) -> None:
+    def __init__(self, body: Iterable[Buffer], part_bytes: int, room: Room) -> None:
         self._buffers = iter(body)
         self._part_bytes = part_bytes
-        self._budget = budget
+        self._room = room
         self._rest = memoryview(b"")
 
     def has_more(self) -> bool:
@@ -93,7 +72,7 @@ class Parts:
 
     def take(self) -> UploadPart:
         """Wait for room, and create the next part; empty after the end. The caller must always drop it."""
-        self._budget.take()
+        self._room.take(self._part_bytes)
         try:
             made = BytesIO()
             made.seek(self._part_bytes - 1)  # at full size at once: growing would fragment memory
@@ -103,9 +82,11 @@ class Parts:
                 made.write(self._rest[:room])
                 self._rest = self._rest[room:]
             made.truncate()
-            return UploadPart(made.getvalue(), self._budget)  # no copy: this is the buffer that was written
+            return UploadPart(
+                made.getvalue(), self._room, self._part_bytes
+            )  # no copy: this is the buffer that was written
         except BaseException:
-            self._budget.give_back()
+            self._room.give_back(self._part_bytes)
             raise
 
 
@@ -119,7 +100,7 @@ MAX_PARTS = 10_000
 """S3's limit, reached at 78 GiB."""
 
 PARTS_AT_ONCE = 4
-"""Concurrent parts of one upload. ``PartBudget`` limits how many are in memory."""
+"""Concurrent parts of one upload. ``PARTS`` limits how many are in memory."""
 
 PART_RETRIES = RetryPolicy(attempts=6, total_seconds=30.0, longest_seconds=1.0)
 """The retries of each part: if one request in three fails, an upload of a hundred parts would almost never succeed
@@ -139,14 +120,12 @@ _logger = logging.getLogger(__name__)
 class S3Upload:
     """Puts objects over a connection. ``single_bytes`` and ``part_bytes`` are for tests, where 64 MiB take too long."""
 
-    def __init__(
-        self, connection: S3Connection, single_bytes: int, part_bytes: int, budget: PartBudget = OF_PROCESS
-    ) -> None:
+    def __init__(self, connection: S3Connection, single_bytes: int, part_bytes: int, room: Room = PARTS) -> None:
         self._connection = connection
         self._settings = connection.settings
         self._single_bytes = single_bytes
         self._part_bytes = part_bytes
-        self._budget = budget
+        self._room = room
         self._encryption = _encryption(connection.settings)
         self._declared = _declared(connection.settings)
         self._in_progress: set[threading.Event] = set()
@@ -158,15 +137,15 @@ class S3Upload:
         """
         condition = {"IfNoneMatch": "*"} if create_only else {}
         if not isinstance(body, Sequence):
-            self._put_made(key, Parts(body, self._part_bytes, self._budget), condition)
+            self._put_made(key, Parts(body, self._part_bytes, self._room), condition)
         elif sum(memoryview(buffer).nbytes for buffer in body) > self._single_bytes:
-            self._put_parts(key, Parts(body, self._part_bytes, self._budget), condition)
+            self._put_parts(key, Parts(body, self._part_bytes, self._room), condition)
         else:
             self._put_single(key, _join(body), condition)
 
     def put_in_parts(self, key: str, body: Iterable[Buffer]) -> None:
         """As a create-only ``put``, but always in parts: a store may enforce the condition in one way only."""
-        self._put_parts(key, Parts(body, self._part_bytes, self._budget), {"IfNoneMatch": "*"})
+        self._put_parts(key, Parts(body, self._part_bytes, self._room), {"IfNoneMatch": "*"})
 
     def close(self) -> None:
         """Stop the retries of requests in progress. Uploads that wait for a retry end with the last error."""

@@ -219,6 +219,7 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
     from litelog.replicator import Replicator
     from litelog.replicator.wiring import find_refused
     from litelog.system.memory import collect_new_objects_often, keep_freed_memory
+    from litelog.system.resident import UnusedMemory, return_unused_memory
 
     held = click.get_current_context().find_object(HeldSignals)
     keep_freed_memory()
@@ -230,7 +231,10 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
         manager = ServiceManager(os.environ)
         manager.status("first sync")
 
+        unused = UnusedMemory()
+
         def turned() -> None:
+            unused.look(time.monotonic())
             manager.turned(replicator.is_ready, lambda: _describe(replicator), replicator.is_syncing_first)
 
         replicator = Replicator(
@@ -243,6 +247,7 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
                 address = service.address if service is not None else None
                 log_start(config, config_file, state_dir, address)
             reloader = None if read is None or once else Reloader(replicator, read)
+            return_unused_memory()  # the start's, before the first buffers are taken
             quiet = options.quiet or options.as_json or not once
             shown = watching_progress("replicate", quiet=quiet, look=ShippingProgress(replicator).look)
             with shown:

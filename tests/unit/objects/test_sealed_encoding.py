@@ -23,8 +23,9 @@ from litelog.formats import MAX_COMMIT_BYTES, Expectation, FinishedTail
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.frame_table import ShipTimes
 from litelog.objects.layout import sealed_key
-from litelog.objects.sealed_encoding import AHEAD, Sealing
+from litelog.objects.sealed_encoding import MOST_AHEAD, Sealing
 from litelog.stores.object_store import ObjectReplicaClient
+from litelog.system.buffers import AHEAD
 from replica_clients.memory import MemoryStore
 from tests.builders.child import in_child, runs_in_child
 from tests.builders.log_builder import SECOND, make_log
@@ -363,7 +364,7 @@ def test_an_abandoned_sealing_leaves_no_work(tmp_path: Path) -> None:
     body = iter(sealing(log, pool, FRAME))
     assert next(body)
     del body
-    assert [future.cancelled() for future in pool.waiting] == [False] + [True] * AHEAD
+    assert [future.cancelled() for future in pool.waiting] == [False] + [True] * MOST_AHEAD
 
 
 @pytest.mark.slow
@@ -389,5 +390,26 @@ def test_few_pieces_are_in_memory_no_matter_how_long_the_log_segment_is(tmp_path
             make(pool)
     else:
         make(None)
-    assert 0 < Buffer.most <= AHEAD + 4
+    assert 0 < Buffer.most <= MOST_AHEAD + 4
     assert Buffer.alive == 0
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_without_room_nothing_is_ahead(tmp_path: Path, taken: int) -> None:
+    """All sealings of a process share the room. Each of them gets on without any, and gives back what it took."""
+    log = built(tmp_path, "litelog", [400] * 40)
+    pool = Hesitant()
+    AHEAD.take(AHEAD.limit * taken)
+    try:
+        before = AHEAD.used
+        body = iter(sealing(log, pool, FRAME))
+        assert next(body)
+        assert len(pool.waiting) == (1 if taken else 1 + MOST_AHEAD)
+        assert (AHEAD.used > before) == (not taken)
+        body.close()
+        assert AHEAD.used == before
+        with ThreadPoolExecutor(2) as threads:
+            assert len(list(sealing(log, threads, FRAME))) > 10
+        assert AHEAD.used == before
+    finally:
+        AHEAD.give_back(AHEAD.limit * taken)

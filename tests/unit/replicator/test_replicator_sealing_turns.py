@@ -10,6 +10,7 @@ import pytest
 
 from litelog.errors import FinalSyncError
 from litelog.objects.layout import parse_sealed
+from litelog.replicator.thread_pools import SEALING_THREADS
 from replica_clients.memory import MemoryStore
 from tests.builders.child import runs_in_child
 from tests.builders.daemon_builder import held
@@ -115,7 +116,7 @@ def test_a_log_with_little_to_seal_need_not_wait_for_one_with_much(
     stores.update({"testing://a/long": gate, "testing://a/short": MemoryStore("short")})
     let = 0
     with Running(make((long, ["testing://a/long"]), (short, ["testing://a/short"]))) as running:
-        gate.wait_for(lambda: gate.waiting == 4)  # all threads that seal there
+        gate.wait_for(lambda: gate.waiting == SEALING_THREADS)  # all threads that seal there
         while not shipped(progress, short):
             gate.let(1)
             let += 1

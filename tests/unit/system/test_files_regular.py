@@ -275,6 +275,7 @@ NEW_OR_FOLDER = ("O_EXCL", "O_DIRECTORY", "OPEN_FOLDER", "_FOLDER_FLAGS", "_FILE
 KNOWN = {
     "litelog/system/files.py": "the helper itself",
     "litelog/system/clock.py": "a file of the kernel's",
+    "litelog/system/resident.py": "files of the kernel's",
     "litelog/native/library.py": "litelog's own source",
     "litelog/config/loading.py": "the file that a person names, which may be a pipe",
     "litelog/spark/wrappers.py": "the user's own cache",
@@ -285,6 +286,7 @@ KNOWN = {
     "cmd/litelog_cli/verbs/demo.py": "files that this process made",
     "litelog/log/broker_snapshot.py": "the stream that a person names, which may be a pipe; files that must be new",
     "replica_clients/fsspec/creation.py": "a file that must be new",
+    "replica_clients/s3/model_files.py": "a file of the package botocore",
 }
 
 

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 from litelog.errors import ExistsError, StoreError
 from litelog.stores.object_store import ObjectInfo
+from litelog.system.buffers import Room
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3.clients import CONTINUE_BYTES
 from replica_clients.s3.settings import read_settings
-from replica_clients.s3.upload import PARTS_AT_ONCE, PARTS_IN_PROCESS, PartBudget, Parts
+from replica_clients.s3.upload import PARTS_AT_ONCE, Parts
 from tests.builders.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer, error_answer
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def test_a_key_that_a_batch_could_not_delete_is_named() -> None:
 
 @given(st.lists(st.binary(max_size=30), max_size=12), st.integers(1, 40))
 def test_parts_are_the_body_and_as_large_as_asked_for(buffers: list[bytes], part_bytes: int) -> None:
-    cut, parts = Parts(buffers, part_bytes, PartBudget(1)), []
+    cut, parts = Parts(buffers, part_bytes, Room(part_bytes)), []
     while cut.has_more():
         with cut.take() as part:
             parts += part.content
@@ -321,7 +322,7 @@ def test_a_generated_body_is_not_kept_in_memory() -> None:
     with ScriptedServer(Multipart(look)) as server:
         S3Store(read_settings("s3://bucket", options(server)), single_bytes=1 << 20, part_bytes=10).put("key", Made())
     assert (made, len(ahead)) == (400, 40)
-    assert max(ahead) <= PARTS_IN_PROCESS + 0.1, "plus one buffer of the next part, which shows that there is one"
+    assert max(ahead) <= PARTS_AT_ONCE + 0.1, "plus one buffer of the next part, which shows that there is one"
     sent = {re.search(r"partNumber=(\d+)", request.path)[1]: request.body for request in server.requests[1:-1]}  # type: ignore[index]
     assert b"".join(sent[str(number)] for number in range(1, 41)) == b"0123456789" * 40
 

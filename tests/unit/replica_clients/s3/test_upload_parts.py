@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("boto3")
 
 from litelog.errors import StoreError
+from litelog.system.buffers import Room
 from replica_clients.s3.settings import read_settings
-from replica_clients.s3.upload import PartBudget, Parts, S3Upload
+from replica_clients.s3.upload import Parts, S3Upload
 from tests.builders.stores import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -29,24 +30,14 @@ PARTS = 6
 ROOM = 4
 
 
-class CountingBudget(PartBudget):
-    """Counts the parts that are held at the same time."""
+class CountingRoom(Room):
+    """Counts the bytes that are taken at the same time."""
 
-    def __init__(self, parts: int) -> None:
-        super().__init__(parts)
-        self.held = self.most = 0
-        self._counting = threading.Lock()
+    most = 0
 
-    def take(self) -> None:
-        super().take()
-        with self._counting:
-            self.held += 1
-            self.most = max(self.most, self.held)
-
-    def give_back(self) -> None:
-        with self._counting:
-            self.held -= 1
-        super().give_back()
+    def take(self, size: int) -> None:
+        super().take(size)
+        self.most = max(self.most, self.used)
 
 
 class SlowStore:
@@ -80,45 +71,45 @@ def buffers(parts: float) -> Iterator[bytes]:
         yield bytes([number % 251]) * BUFFER_BYTES
 
 
-def put_all(store: SlowStore, budget: PartBudget, parts: float = PARTS) -> list[BaseException | None]:
-    upload = S3Upload(cast("S3Connection", store), 1 << 30, PART_BYTES, budget)
+def put_all(store: SlowStore, room: Room, parts: float = PARTS) -> list[BaseException | None]:
+    upload = S3Upload(cast("S3Connection", store), 1 << 30, PART_BYTES, room)
     with ThreadPoolExecutor(UPLOADS) as pool:
         running = [pool.submit(upload.put, f"key{n}", buffers(parts), True) for n in range(UPLOADS)]
         return [future.exception() for future in running]
 
 
-def test_many_uploads_at_once_hold_no_more_than_the_budget() -> None:
-    """The test measures the interpreter's allocations, not the budget's own count."""
-    store, budget = SlowStore(), CountingBudget(ROOM)
+def test_many_uploads_at_once_hold_no_more_than_the_room() -> None:
+    """The test measures the interpreter's allocations, not the room's own count."""
+    store, room = SlowStore(), CountingRoom(ROOM * PART_BYTES)
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
-        assert put_all(store, budget) == [None] * UPLOADS
+        assert put_all(store, room) == [None] * UPLOADS
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     buffers_held = UPLOADS * 2 * BUFFER_BYTES
     assert ROOM * PART_BYTES <= peak - before < (ROOM + 1) * PART_BYTES + buffers_held
-    assert (budget.most, budget.held) == (ROOM, 0)
+    assert (room.most, room.used) == (ROOM * PART_BYTES, 0)
     assert store.requests.count("upload_part") == UPLOADS * PARTS
 
 
 def test_small_objects_that_are_made_as_they_go_count_too() -> None:
-    store, budget = SlowStore(), CountingBudget(ROOM)
-    assert put_all(store, budget, 0.5) == [None] * UPLOADS
+    store, room = SlowStore(), CountingRoom(ROOM * PART_BYTES)
+    assert put_all(store, room, 0.5) == [None] * UPLOADS
     assert store.requests == ["put_object"] * UPLOADS
-    assert (budget.most, budget.held) == (ROOM, 0)
+    assert (room.most, room.used) == (ROOM * PART_BYTES, 0)
 
 
 @pytest.mark.parametrize("failing", ["create_multipart_upload", "upload_part", "complete_multipart_upload"])
 def test_uploads_that_fail_give_their_room_back(failing: str) -> None:
-    budget = CountingBudget(ROOM)
+    room = CountingRoom(ROOM * PART_BYTES)
     store = SlowStore(failing)
     store._full.set()
-    errors = put_all(store, budget)
+    errors = put_all(store, room)
     assert [type(error) for error in errors] == [StoreError] * UPLOADS
-    assert budget.held == 0
+    assert room.used == 0
 
 
 @pytest.mark.parametrize("good", [0, 0.5, 1, 2.5])
@@ -127,15 +118,15 @@ def test_a_body_that_cannot_be_made_gives_its_room_back(good: float) -> None:
         yield from buffers(good)
         raise OSError("the log is gone")
 
-    budget, store = CountingBudget(1), SlowStore()
+    room, store = CountingRoom(PART_BYTES), SlowStore()
     store._full.set()
     with pytest.raises(OSError, match="the log is gone"):
-        S3Upload(cast("S3Connection", store), 1 << 30, PART_BYTES, budget).put("key", broken(), True)
-    assert budget.held == 0
+        S3Upload(cast("S3Connection", store), 1 << 30, PART_BYTES, room).put("key", broken(), True)
+    assert room.used == 0
 
 
 def test_a_part_is_dropped_once() -> None:
-    budget = CountingBudget(1)
-    with Parts([b"x"], 10, budget).take() as part:
+    room = CountingRoom(PART_BYTES)
+    with Parts([b"x"], 10, room).take() as part:
         part.drop()
-    assert budget.held == 0
+    assert room.used == 0

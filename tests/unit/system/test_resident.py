@@ -1,0 +1,98 @@
+"""Memory that a process does not use is returned: when it is idle and has grown, and never what it still needs."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.system.resident import GROWTH_BYTES, INTERVAL_SECONDS, UnusedMemory, resident_bytes, return_unused_memory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FREED = """
+import threading
+from litelog.system.memory import keep_freed_memory
+from litelog.system.resident import resident_bytes, return_unused_memory
+keep_freed_memory()
+def work():
+    buffers = [b"x" * (4 << 20) for _ in range(12)]
+    buffers.clear()
+for _ in range(3):
+    thread = threading.Thread(target=work); thread.start(); thread.join()
+import decimal, json, ssl, sqlite3
+held = resident_bytes()
+return_unused_memory()
+left = resident_bytes()
+assert json.loads(json.dumps([1, "a"])) == [1, "a"] and str(decimal.Decimal(1) / 3).startswith("0.333")
+assert sqlite3.connect(":memory:").execute("select 1").fetchone() == (1,) and ssl.create_default_context()
+print(held - left)
+"""
+
+
+@pytest.mark.process
+def test_buffers_that_threads_freed_are_returned_and_code_still_runs() -> None:
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 40 << 20
+
+
+def test_pages_that_the_process_changed_stay(tmp_path: Path) -> None:
+    """A private mapping of a file holds a change that the file does not, and is read-only afterwards."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4 * mmap.PAGESIZE))
+    with path.open("r+b") as file:
+        changed = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        shared = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    changed[mmap.PAGESIZE :] = os.urandom(3 * mmap.PAGESIZE)
+    import ctypes
+
+    place = ctypes.addressof(ctypes.c_char.from_buffer(changed))
+    digest = hashlib.sha256(changed).digest()
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(place), 4 * mmap.PAGESIZE, mmap.PROT_READ) == 0
+    return_unused_memory()
+    assert hashlib.sha256(changed).digest() == digest
+    assert bytes(shared) == bytes(4 * mmap.PAGESIZE)
+
+
+class Process:
+    """What ``UnusedMemory`` asks of a process."""
+
+    def __init__(self) -> None:
+        self.resident, self.used, self.given = 50 << 20, 0.0, 0
+
+    def give(self) -> None:
+        self.given += 1
+        self.resident = 40 << 20
+
+
+def test_memory_is_returned_once_the_process_is_idle_and_has_grown() -> None:
+    process = Process()
+    memory = UnusedMemory(process.give, lambda: process.resident, lambda: process.used)
+    now = 100.0
+    memory.look(now)
+    assert process.given == 1
+    for _ in range(3):  # idle, and no larger
+        memory.look(now := now + INTERVAL_SECONDS)
+    assert process.given == 1
+    process.resident += 2 * GROWTH_BYTES
+    for _ in range(5):  # it works
+        process.used += INTERVAL_SECONDS
+        memory.look(now := now + INTERVAL_SECONDS)
+    assert process.given == 1
+    memory.look(now + INTERVAL_SECONDS / 2)  # too early
+    assert process.given == 1
+    memory.look(now + INTERVAL_SECONDS)
+    assert process.given == 2
+
+
+def test_resident_bytes_follow_what_is_touched() -> None:
+    before = resident_bytes()
+    buffer = mmap.mmap(-1, 32 << 20)
+    buffer.write(b"x" * (32 << 20))
+    assert resident_bytes() - before > 30 << 20
