@@ -30,6 +30,7 @@ typedef const uint8_t *bytes;
 #include "entries.h"
 #include "frames.h"
 #include "kafka.h"
+#include "netlog.h"
 #include "redis.h"
 
 uint32_t litelog_source_checksum(void)

@@ -76,6 +76,23 @@ class TakenFrames(NamedTuple):
     """If so, two rows: where each value begins in ``values``, and its length."""
 
 
+class TakenMessages(NamedTuple):
+    """n messages of NetLog, and their records."""
+
+    bounds: Int64s
+    """Where each message begins, and where the last one ends."""
+    suspects: Int64s
+    """The numbers of the plain messages whose payload may be a set."""
+    is_complete: bool
+    """Whether the records of all messages are there: not if there is a compressed set, or a malformed one."""
+    records_after: Int64s
+    """How many records there are up to each message's end."""
+    values: memoryview | None
+    """The values of all records, back to back; None if they were not asked for."""
+    places: Int64s
+    """If so, two rows: where each value begins in ``values``, and its length."""
+
+
 def find_frames(data: memoryview, start: int, layout: FrameLayout) -> Int64s | None:
     """Find the whole frames from ``start`` on, up to the first with a length that cannot be, or a wrong checksum.
 
@@ -107,6 +124,32 @@ def take_frames(
     numbers, places = columns[: len(fields)], columns[len(fields) :]
     filled = int(places[:, -1].sum()) if copies and found else 0
     return TakenFrames(bounds, numbers, values.data[:filled] if copies else None, places)
+
+
+def take_messages(data: memoryview, start: int, layout: FrameLayout, *, copies: bool) -> TakenMessages | None:
+    """Find NetLog's messages from ``start`` on, as ``find_frames``, up to the first with an unknown codec, and the
+    records in them. None without the library, and also if it would compute checksums slowly."""
+    library = load()
+    if library is None or not has_fast_checksums():
+        return None
+    left = max(0, len(data) - start)
+    capacity, most = left // layout.fewest_bytes, left // layout.other_bytes if copies else 0
+    bounds, after, suspects = (np.empty(capacity + more, np.int64) for more in (1, 0, 0))
+    columns, values = np.empty((2, most), np.int64), np.empty(left if copies else 0, np.uint8)
+    filled = np.zeros(4, np.int64)
+    given = (read(data), len(data), start, np.array(layout, np.int64), bounds, after, suspects, capacity)
+    found = call(library.litelog_take_messages, *given, columns, most, values, len(values), int(copies), filled)
+    if found < 0:
+        raise ValueError(f"{layout} is not a layout of NetLog's messages, or {start} not in {len(data)} bytes")
+    records, value_bytes, suspected, read_messages = filled.tolist()
+    return TakenMessages(
+        bounds=bounds[: found + 1].copy(),
+        suspects=suspects[:suspected].copy(),
+        is_complete=read_messages == found,
+        records_after=after[:found].copy(),
+        values=values.data[:value_bytes] if copies else None,
+        places=columns[:, :records].copy() if copies else columns,
+    )
 
 
 def find_records(data: memoryview, begins: Int64s, ends: Int64s, counts: Int64s) -> Int64s | None:

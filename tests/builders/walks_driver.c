@@ -291,6 +291,58 @@ static int64_t try_entries(uint8_t *work)
     return found;
 }
 
+/* A message of NetLog: a plain one, or a set of others. */
+static uint8_t *put_message(uint8_t *at, int may_hold_others)
+{
+    uint8_t *end = at + MESSAGE_BYTES;
+    uint32_t value;
+
+    *at = (uint8_t)(may_hold_others ? draw(draw(9) ? 2 : 4) : 0);
+    if (may_hold_others && draw(2))
+        for (uint64_t held = draw(4); held; held--)
+            end = put_message(end, 0);
+    else
+        for (uint64_t length = draw(draw(2) ? 3 : 50); length; length--)
+            *end++ = (uint8_t)draw(256);
+    value = __builtin_bswap32((uint32_t)(end - at - MESSAGE_BYTES));
+    memcpy(at + 5, &value, 4);
+    value = __builtin_bswap32(checksum(&crc32, at + MESSAGE_BYTES, end - at - MESSAGE_BYTES));
+    memcpy(at + 1, &value, 4);
+    return end;
+}
+
+static int64_t try_messages(uint8_t *work)
+{
+    int64_t layout[10] = {5, 1, 9, 10, 1 << 20, 2, 9, 1, 0, 0}, filled[4] = {0}, size, capacity, most, room, found;
+    int64_t *bounds, *after, *suspects, *columns, copies = (int64_t)draw(4);
+    uint8_t *end = work, *data, *values;
+
+    for (uint64_t messages = draw(9); messages; messages--)
+        end = put_message(end, 1);
+    size = end - work;
+    damage(work, &size);
+    data = exact(work, size);
+    if (draw(9) == 0)
+        layout[draw(10)] = odd_number(80);
+    capacity = draw(4) ? size / 10 : (int64_t)draw(3);
+    most = draw(4) ? size / 9 : (int64_t)draw(3);
+    room = draw(4) ? size : (int64_t)draw((uint64_t)size + 1);
+    bounds = fresh(8 * (capacity + 1));
+    after = fresh(8 * capacity);
+    suspects = fresh(8 * capacity);
+    columns = fresh(16 * most);
+    values = fresh(room);
+    found = litelog_take_messages(data, size, draw(9) ? 0 : odd_number(size), layout, bounds, after, suspects, capacity,
+                                  columns, most, values, room, copies, filled);
+    free(values);
+    free(columns);
+    free(suspects);
+    free(after);
+    free(bounds);
+    free(data);
+    return found;
+}
+
 /* Two runs hashed at a time give what each gives alone. */
 static int64_t try_digests(uint8_t *work)
 {
@@ -310,21 +362,22 @@ static int64_t try_digests(uint8_t *work)
 int main(int count, char **arguments)
 {
     int64_t (*const tries[])(uint8_t *) = {try_frames,  try_records, try_commands,
-                                           try_entries, try_batches, try_digests};
-    int64_t good[6] = {0}, refused[6] = {0};
+                                           try_entries, try_batches, try_messages,
+                                           try_digests};
+    int64_t good[7] = {0}, refused[7] = {0};
     uint8_t *work = fresh(1 << 16);
     long rounds = count > 2 ? atol(arguments[2]) : 1000;
 
     memset(work, 0, 1 << 16);
     state = (count > 1 ? strtoull(arguments[1], 0, 10) : 1) * 2 + 1;
     while (rounds--)
-        for (int each = 0; each < 6; each++) {
+        for (int each = 0; each < 7; each++) {
             int64_t found = tries[each](work);
 
             good[each] += found > 0;
             refused[each] += found < 0;
         }
-    for (int each = 0; each < 6; each++)
+    for (int each = 0; each < 7; each++)
         printf("%lld %lld\n", (long long)good[each], (long long)refused[each]);
     free(work);
     return 0;

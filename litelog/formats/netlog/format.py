@@ -77,19 +77,20 @@ class NetlogFormat(NumberedFormat):
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
-        first, found = _walk_segment(name, data, offset, expect)
+        first, found = _walk_segment(name, data, offset, expect, with_values=True)
         return _describe(offset, expect, first, found), _decode(data, first, found)
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         first, found = _walk_segment(name, data, offset, expect)
-        nexts = first + np.cumsum(_counts(found))
+        counts = found.counts
+        nexts = first + np.cumsum(counts)
         bounds = np.append(found.positions, found.end) + offset
-        columns = (bounds[:-1], bounds[1:], nexts - _counts(found), nexts)
+        columns = (bounds[:-1], bounds[1:], nexts - counts, nexts)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [Commit(start, end, number, after, None, None) for start, end, number, after in rows]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
-        return _decode(data, *_walk_segment(name, data, offset, expect))
+        return _decode(data, *_walk_segment(name, data, offset, expect, with_values=True))
 
 
 def _describe(offset: int, expect: Expectation, first: int, found: MessageRun) -> Scan:
@@ -111,20 +112,17 @@ def _describe(offset: int, expect: Expectation, first: int, found: MessageRun) -
     )
 
 
-def _counts(found: MessageRun) -> Int64s:
-    """How many records each message holds."""
-    counts = np.ones(len(found.positions), np.int64)
-    if found.sets:
-        counts[list(found.sets)] = [len(each.starts) for each in found.sets.values()]
-    return counts
-
-
 def _decode(data: memoryview, first: int, found: MessageRun) -> Columns:
+    if (taken := found.taken) is not None and taken.values is not None:
+        starts, lengths = taken.places
+        sequences, one_run = np.arange(first, first + len(starts), dtype=np.int64), np.zeros(1, np.int64)
+        places = np.repeat(found.positions, found.counts) if len(starts) != len(found.positions) else found.positions
+        return Columns(taken.values, sequences, None, None, None, starts, lengths, one_run, commit_starts=places)
     bounds = np.append(found.positions, found.end)
     starts, commit_starts = bounds[:-1] + MESSAGE_BYTES, None
     lengths = bounds[1:] - starts
     if found.sets:
-        commit_starts = np.repeat(found.positions, _counts(found))
+        commit_starts = np.repeat(found.positions, found.counts)
         data, starts, lengths = _unfold(data, found, starts, lengths)
     sequences = np.arange(first, first + len(starts), dtype=np.int64)
     return Columns(data, sequences, None, None, None, starts, lengths, commit_starts=commit_starts)
@@ -148,18 +146,20 @@ def _unfold(data: memoryview, found: MessageRun, starts: Int64s, lengths: Int64s
     return joined, np.concatenate([*all_starts, starts[done:]]), np.concatenate([*all_lengths, lengths[done:]])
 
 
-def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[int, MessageRun]:
+def _walk_segment(
+    name: str, data: memoryview, offset: int, expect: Expectation, *, with_values: bool = False
+) -> tuple[int, MessageRun]:
     """The first sequence of a piece, and the walk over it; at offset 0 the header is checked first, and belongs to the
     run with the first message."""
     if offset:
         first = expect.sequence or 0
-        found = walk(name, data, offset, 0)
+        found = walk(name, data, offset, 0, with_values=with_values)
     else:
         named = _NAMES.require_sequence(name)
         if expect.sequence is not None and expect.sequence != named and len(data):
             raise SequenceGapError(name, 0, expect.sequence, named)
         first = named
-        found = _check_header(name, data) or walk(name, data, 0, SEGMENT_HEADER_BYTES)
+        found = _check_header(name, data) or walk(name, data, 0, SEGMENT_HEADER_BYTES, with_values=with_values)
         if not len(found.positions):
             found.wanted += found.end if found.wanted else 0
             found.end = 0

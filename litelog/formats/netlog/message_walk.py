@@ -28,9 +28,12 @@ from litelog.formats.netlog.messages import (
     split_set,
     unpack_set,
 )
+from litelog.native import walks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from litelog.native.walks import TakenMessages
 
     Int64s = npt.NDArray[np.int64]
 
@@ -57,6 +60,8 @@ class MessageRun:
     positions: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     sets: dict[int, MessageSet] = field(default_factory=dict)
     """The sets among them, by their numbers, which ascend."""
+    taken: TakenMessages | None = None
+    """The records of the messages, if the compiled library read all of them. Then ``sets`` is empty."""
     end: int = 0
     tail: Tail = Tail.NOTHING
     damage: Damage | None = None
@@ -65,15 +70,42 @@ class MessageRun:
     @property
     def records(self) -> int:
         """How many sequences they take."""
+        if self.taken is not None:
+            return int(self.taken.records_after[-1]) if len(self.positions) else 0
         return len(self.positions) + sum(len(found.starts) - 1 for found in self.sets.values())
 
+    @property
+    def counts(self) -> Int64s:
+        """How many records each message holds."""
+        if self.taken is not None:
+            return np.diff(self.taken.records_after, prepend=0)
+        counts = np.ones(len(self.positions), np.int64)
+        if self.sets:
+            counts[list(self.sets)] = [len(each.starts) for each in self.sets.values()]
+        return counts
 
-def walk(name: str, data: memoryview, offset: int, start: int) -> MessageRun:
+
+def walk(name: str, data: memoryview, offset: int, start: int, *, with_values: bool = False) -> MessageRun:
     """Walk from ``start``, where a message begins in ``data``, which starts at byte ``offset`` of log segment ``name``.
 
+    ``with_values``: copy the records in the same pass, if that can be done.
     Raises CorruptCommitError: a bad message is followed by a good one, or a set does not hold what its checksum covers.
     """
-    bounds = find_frames(data, start, LAYOUT)
+    taken = walks.take_messages(data, start, LAYOUT, copies=with_values)
+    if taken is not None and taken.is_complete:
+        found = MessageRun(taken.bounds[:-1], taken=taken, end=int(taken.bounds[-1]))
+        suspects = taken.suspects
+    else:
+        found = _open_messages(name, data, offset, find_frames(data, start, LAYOUT) if taken is None else taken.bounds)
+        ends = np.append(found.positions[1:], found.end) if len(found.positions) else found.positions
+        suspects = find_suspects(data, found.positions + MESSAGE_BYTES, ends) if taken is None else taken.suspects
+    _refuse_hidden_sets(found, name, data, offset, suspects)
+    _check_tail(found, name, data, offset)
+    return found
+
+
+def _open_messages(name: str, data: memoryview, offset: int, bounds: Int64s) -> MessageRun:
+    """The messages within ``bounds``, up to the first with an unknown codec, with their sets."""
     codecs = np.frombuffer(data, np.uint8)[bounds[:-1]]
     count = len(codecs) if not len(codecs) or codecs.max() <= LAST_CODEC else int((codecs > LAST_CODEC).argmax())
     found = MessageRun(bounds[:count], end=int(bounds[count]))
@@ -81,8 +113,6 @@ def walk(name: str, data: memoryview, offset: int, start: int) -> MessageRun:
         position, end = int(bounds[number]), int(bounds[number + 1])
         payload = data[position + MESSAGE_BYTES : end]
         found.sets[number] = _open_set(name, offset + position, int(codecs[number]), payload)
-    _refuse_hidden_sets(found, name, data, offset)
-    _check_tail(found, name, data, offset)
     return found
 
 
@@ -94,10 +124,13 @@ def _open_set(name: str, place: int, codec: int, payload: memoryview) -> Message
         raise CorruptCommitError(name, place, "set of messages", "whole", str(error)) from None
 
 
-def _refuse_hidden_sets(found: MessageRun, name: str, data: memoryview, offset: int) -> None:
-    """Raise CorruptCommitError for the first plain message whose payload is a set: see ``is_set``."""
+def _refuse_hidden_sets(found: MessageRun, name: str, data: memoryview, offset: int, suspects: Int64s) -> None:
+    """Raise CorruptCommitError for the first plain message whose payload is a set: see ``is_set``.
+
+    ``suspects``: the numbers of the messages to look at.
+    """
     bounds = np.append(found.positions, found.end)
-    for number in find_suspects(data, bounds[:-1] + MESSAGE_BYTES, bounds[1:]).tolist():
+    for number in suspects.tolist():
         at, end = int(bounds[number]), int(bounds[number + 1])
         if number not in found.sets and is_set(data[at + MESSAGE_BYTES : end]):
             raise CorruptCommitError(name, offset + at, "codec", "that of a set", data[at])

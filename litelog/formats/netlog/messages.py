@@ -55,7 +55,7 @@ _HELD = LAYOUT._replace(fewest_bytes=MESSAGE_BYTES, checksum=Checksum.NONE)
 """Messages in a set: they may be empty, and the set's checksum covers them."""
 
 GZIP_MAGIC = b"\x1f\x8b"
-_PEEKED_BYTES = 1 << 10
+_PEEKED_BYTES = 1 << 7
 
 
 def created(head: bytes) -> int | None:
@@ -118,7 +118,9 @@ def is_set(payload: memoryview) -> bool:
     if bytes(payload[:2]) != GZIP_MAGIC:
         return False
     try:
-        begin = peek_gzip(payload, _PEEKED_BYTES)
+        begin = peek_gzip(payload[:_PEEKED_BYTES], MESSAGE_BYTES)
+        if len(begin) < MESSAGE_BYTES:  # the stream's header is long
+            begin = peek_gzip(payload, MESSAGE_BYTES)
         if len(begin) < MESSAGE_BYTES or begin[0] > LAST_CODEC:
             return False
         return _holds_messages(unpack_set(GZIP_SET, payload))
