@@ -2,7 +2,8 @@
 
 Another process runs the daemon. Latency is compared with a write, fdatasync and a round trip through a socket of the
 same bytes. Speed is compared with ``cat`` of the very bytes that ``/wal`` sends, through a bare TCP socket: the reader
-of both takes as much at a time, and does nothing with it. Jobs and yardsticks take turns.
+of both takes as much at a time, and does nothing with it. Jobs and yardsticks take turns. Where ``nats-server`` is
+installed, latency is also told beside a JetStream stream that syncs each message.
 """
 
 from __future__ import annotations
@@ -15,11 +16,23 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import click
-from measuring import Finding, Report, bench_folder, cpu_seconds, interleave, measure, percentile, rate, ratios
+import jetstream
+from measuring import (
+    Finding,
+    Report,
+    bench_folder,
+    cpu_seconds,
+    interleave,
+    measure,
+    missing,
+    percentile,
+    rate,
+    ratios,
+)
 
 from litelog.log.writer import LogWriter
 
@@ -27,11 +40,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from jetstream import JetStream
+
 RECORD_BYTES = 100
 PATIENCE_SECONDS = 60.0
 CHUNK_BYTES = 1 << 18
 RECORD_MARK = b'"sequence"'  # stands once in the JSON of a record
 ARROW = "application/vnd.apache.arrow.stream"
+NATS = "NATS JetStream that syncs, publish to acknowledged and seen"
 BARE_TRIP, BARE_SOCKET = "a bare write, fdatasync and socket round trip", "a bare socket"
 
 
@@ -95,9 +111,12 @@ def _is_ready(served: Served) -> bool:
         return False
 
 
-def measure_latency(report: Report, work: Path, served: Served, count: int, rounds: int) -> None:
+def measure_latency(
+    report: Report, work: Path, served: Served, count: int, rounds: int, stream_of_nats: JetStream | None
+) -> None:
     ours: list[list[float]] = []
     bare: list[list[float]] = []
+    nats: list[list[float]] = []
     mine, echo = socket.socketpair()
     threading.Thread(target=_echo, args=(echo,), daemon=True).start()
     file = os.open(work / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -108,7 +127,7 @@ def measure_latency(report: Report, work: Path, served: Served, count: int, roun
     ):
         stream.recv(CHUNK_BYTES)  # the answer's head
         for number in range(rounds + 1):
-            seen, trips = list[float](), list[float]()
+            seen, trips, published = list[float](), list[float](), list[float]()
             for _ in range(count):
                 start = time.monotonic()
                 writer.append(record)
@@ -121,17 +140,27 @@ def measure_latency(report: Report, work: Path, served: Served, count: int, roun
                 mine.sendall(record)
                 mine.recv(RECORD_BYTES)
                 trips.append(time.monotonic() - start)
+                if stream_of_nats is not None:
+                    start = time.monotonic()
+                    stream_of_nats.publish_and_see(record)
+                    published.append(time.monotonic() - start)
             if number:  # the first round warms up
                 ours.append(seen)
                 bare.append(trips)
+                nats.append(published)
     os.close(file)
     mine.close()
-    for name, turns in (("append to seen", ours), (BARE_TRIP, bare)):
+    for name, turns in (("append to seen", ours), (BARE_TRIP, bare), (NATS, nats)):
+        if stream_of_nats is None and name == NATS:
+            continue
         values = [value for turn in turns for value in turn]
         report.figures[name] = ", ".join(f"p{each} {percentile(values, each) * 1e3:.2f} ms" for each in (50, 90, 99))
     for percent, most in ((50, 2.0), (99, 4.0)):
         found = tuple(percentile(a, percent) / percentile(b, percent) for a, b in zip(ours, bare, strict=True))
         report.findings.append(Finding(f"append to seen, p{percent}", BARE_TRIP, found, at_most=most))
+        if stream_of_nats is not None:
+            found = tuple(percentile(a, percent) / percentile(b, percent) for a, b in zip(ours, nats, strict=True))
+            report.findings.append(Finding(f"append to seen, p{percent}", NATS, found))
 
 
 def _echo(connection: socket.socket) -> None:
@@ -257,8 +286,13 @@ def main(folder: str | None, rounds: int, count: int, followers: int, seconds: f
     with bench_folder(folder) as work:
         with LogWriter(f"{work}/log") as writer:
             writer.append(b"first")
-        with serving(work) as served:
-            measure_latency(report, work, served, count, rounds)
+        with serving(work) as served, ExitStack() as stack:
+            lacks = missing(jetstream.SERVER)
+            stream_of_nats = stack.enter_context(jetstream.running(work)) if lacks is None else None
+            if lacks is not None:
+                report.skipped["NATS"] = lacks
+            measure_latency(report, work, served, count, rounds, stream_of_nats)
+            stack.close()
             measure_followers(report, work, served, followers, seconds)
             measure_idle(report, served, 100, max(seconds, 20.0))
             measure_speed(report, work, served, mib << 20, rounds)
