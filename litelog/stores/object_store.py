@@ -174,7 +174,8 @@ class PartsAndPages(Protocol):
     @property
     def is_known_to_list(self) -> bool:
         """Whether this is a service that is known to list any number of objects, to the end and in order. An owner then
-        does not try a listing of more than a page before its first claim. Sends no request."""
+        does not try a listing of more than a page before its first claim. Sends no request, and may depend on what
+        earlier ones were answered."""
 
     def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
         """Put as a create-only ``put`` does, in one part or more, no matter how few bytes there are."""

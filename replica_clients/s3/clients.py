@@ -54,6 +54,10 @@ _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?h
 _AMAZONS_HOST = re.compile(r"(?:^|\.)(?:amazonaws\.com(?:\.cn)?|api\.aws|api\.amazonwebservices\.com\.cn)$")
 """The hosts of Amazon S3: those of its regions, in China, and with IPv6."""
 
+LISTING_SERVERS = frozenset({"MinIO", "VERSITYGW"})
+"""What servers call themselves in the header ``Server`` that were tested to list any number of objects. ``AmazonS3`` is
+not among them: servers that imitate Amazon's send it as well."""
+
 _logger = logging.getLogger(__name__)
 
 Like = tuple["S3Settings", frozenset[tuple[str, str]]]
@@ -253,11 +257,14 @@ class S3Connection:
         self.failures = S3Failures(settings, self._shared.tokens)
         self._closing = threading.Lock()
         self._closed = False
+        self._server = ""
 
     @property
-    def is_amazons(self) -> bool:
-        """Whether requests are sent to Amazon's own hosts; a setting or the environment may name another endpoint."""
-        return bool(_AMAZONS_HOST.search(urlsplit(self._shared.client.meta.endpoint_url).hostname or ""))
+    def is_known_to_list(self) -> bool:
+        """Whether requests are sent to Amazon's own hosts, or the last answer was from one of LISTING_SERVERS. A setting
+        or the environment may name another endpoint than Amazon's."""
+        endpoint = urlsplit(self._shared.client.meta.endpoint_url).hostname or ""
+        return self._server in LISTING_SERVERS or bool(_AMAZONS_HOST.search(endpoint))
 
     def request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
         """Send a request with the client's ``method``. Raises StoreError, NotFoundError and ExistsError.
@@ -276,6 +283,7 @@ class S3Connection:
             if isinstance(error, ClientError) and error_code(error) in STALE_CREDENTIALS:
                 explained.retryable = self._shared.renew(client) or explained.retryable
             raise explained from self.failures.cause(error, key)
+        self._server = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("server", "")
         return answer
 
     def sign(self, key: str, seconds: int) -> str | None:

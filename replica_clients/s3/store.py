@@ -117,7 +117,7 @@ class S3Store:
 
     @property
     def is_known_to_list(self) -> bool:
-        return self._connection.is_amazons
+        return self._connection.is_known_to_list
 
     @property
     def kept_versions(self) -> VersionListing | None:

@@ -136,7 +136,7 @@ def test_credentials_that_ran_out_are_looked_up_again_for_all(tmp_path: Path, mo
         ({}, "http://127.0.0.1:9000", False),
     ],
 )
-def test_only_amazons_hosts_are_known_to_list(
+def test_only_amazons_hosts_are_known_to_list_before_an_answer(
     options: dict[str, str], variable: str | None, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
@@ -144,3 +144,27 @@ def test_only_amazons_hosts_are_known_to_list(
         monkeypatch.setenv("AWS_ENDPOINT_URL", variable)
     with closing(open_store("s3://bucket", {"region": REGION, **options})) as store:
         assert store.is_known_to_list == known
+
+
+@pytest.mark.parametrize(
+    ("server", "known"),
+    [
+        ("MinIO", True),
+        ("VERSITYGW", True),
+        ("AmazonS3", False),
+        ("MinIO Console", False),
+        ("nginx", False),
+        ("", False),
+    ],
+)
+def test_servers_that_were_tested_to_list_are_known_by_their_last_answer(server: str, known: bool) -> None:
+    said = {"Server": server} if server else {}
+    with (
+        ScriptedServer(lambda request: Answer(headers={} if "/other" in request.path else said)) as script,
+        closing(open_store("s3://bucket", {"endpoint": script.endpoint, "region": REGION, **CREDENTIALS})) as store,
+    ):
+        assert not store.is_known_to_list, "nothing has answered yet"
+        store.put("key", [b"x"])
+        assert store.is_known_to_list == known
+        store.put("other", [b"x"])
+        assert not store.is_known_to_list
