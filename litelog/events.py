@@ -50,6 +50,8 @@ EVENTS = {
     "verified": "All of a replica was verified.",
     "anomaly": "Verification found a new anomaly.",
     "verify-failed": "A verification failed; it will be retried.",
+    "locks-extended": "Locks of objects that the replica needs were extended.",
+    "locks-not-extended": "Locks could not be extended; it will be retried.",
     "state-not-kept": "The result of a verification, or a failed sync of the log, could not be saved.",
     "state-lost": "A file in the state folder is not the one that was saved; it is treated as lost.",
     "state-closed": "A state folder was open to other users; it no longer is.",

@@ -1,33 +1,24 @@
 """The duties of a replicator in the background, and the events that make them due: archives, snapshots on request,
-scrubs, and truncations by age."""
+and truncations by age."""
 
 from __future__ import annotations
 
-import logging
 import math
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.events import fields
 from litelog.replicator.run_state import DueTimes
 from litelog.replicator.snapshot_requests import Answer, Requests
 from litelog.replicator.task import FINISHED, Phase, ReplicaTask, TaskDuty
-from litelog.shipping.events import ScrubFinished
-from litelog.units import format_count
 
 if TYPE_CHECKING:
     from litelog.replicator.run_state import RunState
     from litelog.replicator.scheduler import SyncScheduler
     from litelog.replicator.snapshot_requests import Request
-    from litelog.replicator.thread_pools import DestinationThreads
     from litelog.shipping.archiver import Archiver
-    from litelog.shipping.events import ReplicaListener
     from litelog.shipping.source_truncation import LogTruncator
     from litelog.system.inotify import Watcher
-    from litelog.verify.findings import Anomaly
-    from litelog.verify.scrub import Scrub, ScrubResult
 
 
 STOP_SECONDS = 1.0
@@ -193,101 +184,6 @@ class SnapshotRequests(TaskDuty):
             return
         requests = self._requests
         archive.request_snapshot(lambda status: requests.answer(request, Answer(status.snapshot, status.error)))
-
-
-_logger = logging.getLogger(__name__)
-
-
-class Scrubs(TaskDuty):
-    """Runs the scrubs of replicas, which need no lock."""
-
-    def __init__(self, run_state: RunState, threads: DestinationThreads, listener: ReplicaListener) -> None:
-        self._run_state = run_state
-        self._threads = threads
-        self._listener = listener
-        self._schedule: DueTimes[ReplicaTask] = DueTimes()
-        self._stops: dict[ReplicaTask, threading.Event] = {}
-        self._idle = threading.Condition()
-        self._running = 0
-
-    def add(self, task: ReplicaTask) -> None:
-        """As in ``TaskDuty``, if the task's replica is to be scrubbed."""
-        if task.scrub is not None:
-            self._schedule.set(task, task.scrub.due)
-            self._run_state.wake_by(task.scrub.due)
-
-    def finish(self, task: ReplicaTask) -> bool:
-        """As in ``TaskDuty``: ends a running scrub."""
-        stop = self._stops.get(task)
-        if stop is not None:
-            stop.set()
-        return task.scrub is None or not task.scrub.running
-
-    def remove(self, task: ReplicaTask) -> None:
-        """As in ``TaskDuty``."""
-        self._schedule.drop(task)
-        self._stops.pop(task, None)
-
-    def serve(self, now: float) -> float:
-        """As in ``Duty``. Ends all scrubs once the run is ending."""
-        if self._run_state.is_ending():
-            self._halt()
-            return math.inf
-        for task in self._schedule.take(now):  # it is scheduled again after its scrub
-            scrub = task.scrub
-            if scrub is None or task.phase in FINISHED or task.leaving:
-                continue
-            scrub.running = True
-            self._count(1)
-            stop = self._stops[task] = threading.Event()
-            self._threads.scrubbing(task.url).submit(self._run_state.guard, partial(self._run, task, scrub, stop))
-        return self._schedule.next
-
-    def stop(self, *, wait: bool) -> bool:
-        """As in ``Duty``."""
-        with self._run_state.changed:
-            self._halt()
-        with self._idle:
-            return self._idle.wait_for(lambda: not self._running, STOP_SECONDS if wait else 0.0)
-
-    def _halt(self) -> None:
-        for stop in self._stops.values():
-            stop.set()
-
-    def _run(self, task: ReplicaTask, scrub: Scrub, stop: threading.Event) -> None:
-        try:
-            result = None if self._run_state.stop_requested.is_set() or stop.is_set() else scrub.run(stop)
-            if result is not None:
-                self._report(task, *result)
-        finally:
-            self._count(-1)
-            with self._run_state.changed:
-                scrub.running = False
-                if not task.leaving:
-                    self._schedule.set(task, scrub.due)
-                self._run_state.wake()
-
-    def _report(self, task: ReplicaTask, verified: ScrubResult, new: list[Anomaly]) -> None:
-        where = {"log": task.log, "replica": task.url}
-        for anomaly in new:
-            level = logging.ERROR if anomaly.harmful else logging.WARNING
-            message = "%s to %s: the replica has an anomaly: %s"
-            extra = fields("anomaly", **where, kind=str(anomaly.kind), object=anomaly.key)
-            _logger.log(level, message, task.log, task.url, anomaly, extra=extra)
-        if verified.error is not None:
-            extra = fields("verify-failed", **where)
-            _logger.warning("%s to %s: could not be verified: %s", task.log, task.url, verified.error, extra=extra)
-        else:
-            objects = format_count(verified.objects, "object")
-            anomalies = format_count(verified.anomalies, "anomaly", "anomalies")
-            extra = fields("verified", **where, objects=verified.objects, anomaly_count=verified.anomalies)
-            _logger.info("%s to %s: verified %s: %s", task.log, task.url, objects, anomalies, extra=extra)
-        self._listener.on_scrub_finished(ScrubFinished(task.log, task.url, verified, tuple(new)))
-
-    def _count(self, change: int) -> None:
-        with self._idle:
-            self._running += change
-            self._idle.notify_all()
 
 
 class Truncations(TaskDuty):

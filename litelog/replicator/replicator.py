@@ -10,10 +10,11 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, FinalSyncError, LitelogError, NotReplicatedError, SourceMissingError, StoreError
-from litelog.replicator.background import Archives, Scrubs, SnapshotRequests, TaskEvents, Truncations
+from litelog.replicator.background import Archives, SnapshotRequests, TaskEvents, Truncations
 from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached, wait_for, wait_until_settled
 from litelog.replicator.live_log import LiveLog, ShippedSignals
 from litelog.replicator.members import MemberContext, Members
+from litelog.replicator.periodic_jobs import LockExtensions, Scrubs
 from litelog.replicator.run_state import RunState
 from litelog.replicator.scheduler import SyncScheduler
 from litelog.replicator.status import ReplicaStatus, measure, status_of
@@ -131,7 +132,8 @@ class Replicator:
             guard=run_state.guard,
             make_events=partial(TaskEvents, self._scheduler, self._archives, truncations),
         )
-        duties = (self._archives, scrubs, self._scheduler, self._requests, truncations)
+        lock_extensions = LockExtensions(run_state, self._threads)
+        duties = (self._archives, scrubs, lock_extensions, self._scheduler, self._requests, truncations)
         context = MemberContext(run_state, self._scheduler, duties, self._watcher, tools, state_dir, host)
         self._members = Members(config, context)
         self._duties: tuple[Duty, ...] = (*duties, self._members)

@@ -88,6 +88,10 @@ class ReplicaStatus:
     """Bytes of all objects in the replica, when they were last counted."""
     diverged: Divergence | None = None
     """The newest divergence, which shows that the log was rewound or rewritten, unless a person dismissed it."""
+    lock_error: str | None = None
+    """Why locks of objects could not be extended at the last try."""
+    locks_extended: int | None = None
+    """When all locks that were due were last extended, in microseconds since 1970."""
     no_delete: bool = False
     """Whether the daemon leaves every deletion to a pruner."""
     withheld_by: str | None = None
@@ -116,6 +120,7 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
     checkpointer = replica.archive.checkpointer if replica is not None and replica.archive is not None else None
     checkpoint = checkpointer.status if checkpointer is not None else None
     verified = task.scrub.last if task.scrub is not None else None
+    locks = task.lock_extension.last if task.lock_extension is not None else None
     lag = task.lag.read(now, task.caught_up_at) if task.lag is not None else None
     return ReplicaStatus(
         log=task.log,
@@ -152,6 +157,8 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
         damaged_since=(verified.damaged_since or None) if verified is not None else None,
         stored_bytes=verified.bytes or None if verified is not None else None,
         diverged=replica.divergence.open if replica is not None else None,
+        lock_error=locks.error if locks is not None else None,
+        locks_extended=(locks.time or None) if locks is not None else None,
         no_delete=task.no_delete,
         withheld_by=replica.withheld_by if replica is not None else None,
         counters=task.counters,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from litelog.shipping.counters import ReplicaCounters
     from litelog.shipping.lag import LagMeter
+    from litelog.shipping.lock_extension import LockExtension
     from litelog.shipping.replica import Replica
     from litelog.shipping.source_truncation import LogTruncator
     from litelog.verify.scrub import Scrub
@@ -112,6 +113,8 @@ class ReplicaTask:
     """The path of its state folder, relative to the daemon's."""
     scrub: Scrub | None = None
     """None if it is not verified in the background."""
+    lock_extension: LockExtension | None = None
+    """None if its store locks nothing for a time."""
     lag: LagMeter | None = None
     """None if ``replica`` is None."""
     counters: ReplicaCounters | None = None

@@ -30,12 +30,14 @@ from litelog.shipping.context import Executors, LogSource, ReplicaContext, Setti
 from litelog.shipping.counters import ReplicaCounters
 from litelog.shipping.events import IgnoredEvents
 from litelog.shipping.lag import LagMeter, SourceEnd
+from litelog.shipping.lock_extension import LockExtension
 from litelog.shipping.ownership import Owner
 from litelog.shipping.replica import Replica
 from litelog.shipping.source_truncation import LogTruncator
 from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, check_replica
 from litelog.shipping.state import StateFolder
 from litelog.shipping.takeover import Takeover
+from litelog.stores.capabilities import LocksObjects
 from litelog.stores.checking_store import CheckingStore
 from litelog.stores.metered_store import MeteredStore
 from litelog.stores.object_store import ObjectReplicaClient, Rooted
@@ -200,11 +202,16 @@ def _open_replica(
         root=plain if isinstance(plain, Rooted) else None,
         encryption=claims,
     )
-    task.replica = Replica(context, folder, owner)
-    task.lag = LagMeter(place.end, partial(_shipped_of, task.replica))
+    made = task.replica = Replica(context, folder, owner)
+    task.lag = LagMeter(place.end, partial(_shipped_of, made))
     task.truncator = place.truncator
+    if isinstance(plain, LocksObjects) and (locks := plain.locks) is not None:
+        patient_client = ObjectReplicaClient(RetryingStore(store, tools.stop_requested, random=tools.random))
+        task.lock_extension = LockExtension(
+            locks, patient_client, context.settings, path, known=lambda: made.archived, clock=tools.clock
+        )
     if replica.scrub_interval != 0:
-        task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)
+        task.scrub = _make_scrub(source, replica, store, path, made, tools)
     return OpenedReplica(log.path, replica.url, client, task)
 
 

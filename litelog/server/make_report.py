@@ -183,6 +183,8 @@ def make_replica(status: ReplicaStatus, condition: ReplicaCondition = ReplicaCon
         diverged_since=None if status.diverged is None else format_time(status.diverged.time),
         lost=status.lost,
         verify_error=status.verify_error,
+        lock_error=status.lock_error,
+        locks_extended=_optional(status.locks_extended),
     )
     return report if status.counters is None else _with_tallies(report, status.counters)
 

@@ -258,6 +258,9 @@ class _Finder:
         if status.verify_error is not None:
             words = f"the last verification failed: {status.verify_error}"
             yield self._reason("verify_failing", words, f"litelog verify {self._url}", FIX)
+        if status.lock_error is not None:
+            words = f"locks of objects were not extended: {status.lock_error}"
+            yield self._reason("locks_failing", words, check, FIX)
         if status.source_error is not None and not status.source_missing:
             words = f"the log's folder cannot be read: {status.source_error}"
             yield self._reason("source_unreadable", words, log, "Until it can be read, the lag is not known.")

@@ -33,8 +33,8 @@ class Reason(_Part):
         description="Unsafe: frozen, fenced, refused, failed (the final sync), damaged, lost, never_synced, "
         "unreadable, loop_stopped, status_stalled or measuring_stalled. Late: lag, failing or not_synced_for_long. "
         "Unknown: waiting (for the log's folder), not_synced or no_daemon. Warnings: diverged, archive_failing, "
-        "checkpoint_failing, verify_failing or source_unreadable. not_replicated is unknown at first, and unsafe "
-        "after max-lag."
+        "checkpoint_failing, verify_failing, locks_failing or source_unreadable. not_replicated is unknown at first, and "
+        "unsafe after max-lag."
     )
     verdict: str = Field(
         default="unknown", description="The resulting verdict: unsafe, late, unknown, or safe for a warning."
@@ -177,6 +177,10 @@ class ReplicaReport(_Part):
         "begins after the loss.",
     )
     verify_error: str | None = Field(default=None, description="Why the last attempt to verify the replica failed.")
+    lock_error: str | None = Field(default=None, description="Why locks of its objects could not be extended.")
+    locks_extended: str | None = Field(
+        default=None, description="When all locks that were due were last extended; null if none ever were."
+    )
     wal: WrittenReport | None = Field(default=None, description="WAL segments that were written.")
     sealed: WrittenReport | None = Field(default=None, description="Sealed segments that were written.")
     snapshots: int = Field(default=0, description="Snapshots that were written since the daemon started.")

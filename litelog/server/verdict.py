@@ -96,6 +96,7 @@ CONDITIONS = {
     "archive_failing": ReplicaCondition.TROUBLED,
     "checkpoint_failing": ReplicaCondition.TROUBLED,
     "verify_failing": ReplicaCondition.TROUBLED,
+    "locks_failing": ReplicaCondition.TROUBLED,
     "source_unreadable": ReplicaCondition.TROUBLED,
 }
 """The condition of a replica that has a reason of this kind. A log without a replica has ``not_replicated``."""

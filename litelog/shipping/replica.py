@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
     from litelog.reading.segment_iterator import SegmentIterator
+    from litelog.shipping.archive_state import ArchiveState
     from litelog.shipping.checkpointer import Checkpointer
     from litelog.shipping.context import LogSource, ReplicaContext
     from litelog.shipping.ownership import Owner
@@ -271,6 +272,12 @@ class Replica:
         kept = shipping.archive.state
         sealed = {segment.sealed.key: segment.sealed.size for segment in kept.finished if segment.sealed is not None}
         return Expected(state, kept.snapshot, sealed)
+
+    @property
+    def archived(self) -> tuple[Running, ArchiveState] | None:
+        """The owner's state, and its archive's; None before the first sync. Any thread may read it."""
+        shipping = self._shipping
+        return None if shipping is None else (shipping.keeper.state, shipping.archive.state)
 
     @property
     def lost(self) -> str:

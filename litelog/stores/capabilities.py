@@ -1,4 +1,4 @@
-"""Optional capabilities of a store that only some programs use: copies, the positions of consumers, and versions."""
+"""Optional capabilities of a store that only some programs use: copies, positions of consumers, versions, locks."""
 
 from __future__ import annotations
 
@@ -101,3 +101,33 @@ class KeepsVersions(Protocol):
 def kept_versions(store: ObjectStore) -> VersionListing | None:
     """The listing of a store's versions; None if it does not have the capability."""
     return store.kept_versions if isinstance(store, KeepsVersions) else None
+
+
+class ObjectLocks(Protocol):
+    """Extends the time for which a store refuses to delete objects."""
+
+    retain: float
+    """Seconds: for how long each put, and each extension, locks an object."""
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """List the keys that start with ``prefix``, each with the time of its put in microseconds since 1970.
+
+        Raises StoreError.
+        """
+
+    def extend(self, key: str) -> None:
+        """Lock an object for ``retain`` from now on. A lock that ends later stays as it is, or is an error.
+
+        Raises:
+            NotFoundError: There is no such object.
+            StoreError: The store refused, or the request failed.
+        """
+
+
+@runtime_checkable
+class LocksObjects(Protocol):
+    """An optional capability of a store that may lock objects against deletion."""
+
+    @property
+    def locks(self) -> ObjectLocks | None:
+        """The locks; None if this store's options lock nothing for a time. Sends no request."""

@@ -20,10 +20,13 @@ OPERATIONS = frozenset({
     "CreateMultipartUpload",
     "DeleteObject",
     "DeleteObjects",
+    "GetBucketVersioning",
     "GetObject",
+    "GetObjectLockConfiguration",
     "ListObjectVersions",
     "ListObjectsV2",
     "PutObject",
+    "PutObjectRetention",
     "UploadPart",
     "UploadPartCopy",
     # botocore sends these by itself: for a bucket of another region, and for one with the suffix ``--x-s3``.

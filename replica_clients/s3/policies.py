@@ -25,7 +25,8 @@ def least_policy(settings: S3Settings, role: Role, *, deletes: bool = True) -> d
     ``deletes``: whether a daemon deletes anything but the objects of its trials.
 
     The right to list is for the whole bucket: S3 says that an object is missing only to those who may list the bucket
-    without a condition. To others a missing object looks forbidden.
+    without a condition. To others a missing object looks forbidden. Who may delete objects is denied to delete
+    versions: in MinIO the one right includes the other, unless that is denied.
     """
     bucket = f"arn:aws:s3:::{settings.bucket}"
     objects = f"{bucket}/{settings.prefix}"
@@ -39,6 +40,8 @@ def least_policy(settings: S3Settings, role: Role, *, deletes: bool = True) -> d
     statements = [_allow(_BUCKET.get(role, ["s3:ListBucket"]), bucket), _allow(actions, f"{objects}*")]
     if trials:
         statements.append(_allow(["s3:DeleteObject"], f"{objects}{TRIALS}*"))
+    if role is not Role.READER:
+        statements.append({"Effect": "Deny", "Action": "s3:DeleteObjectVersion", "Resource": f"{objects}*"})
     if settings.sse_kms_key_id:
         statements.append(_allow(_KMS.get(role, ["kms:Decrypt"]), _key_arn(settings.sse_kms_key_id)))
     return {"Version": "2012-10-17", "Statement": statements}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.stores.access import Access, Role
-    from litelog.stores.capabilities import VersionListing
+    from litelog.stores.capabilities import ObjectLocks, VersionListing
     from litelog.stores.object_store import ObjectStore
     from replica_clients.s3.errors import S3Failures
 
@@ -122,6 +122,13 @@ class S3Store:
     @property
     def kept_versions(self) -> VersionListing | None:
         return None if self._versions is not None else VersionKeys(self._connection, self._prefix)
+
+    @property
+    def locks(self) -> ObjectLocks | None:
+        from replica_clients.s3.locks import BucketLocks  # noqa: PLC0415 - few replicas need it
+
+        mode, retain = self.settings.object_lock, self.settings.retain
+        return None if mode is None or retain is None else BucketLocks(self._connection, mode, retain)
 
     def examine(self, prefix: str) -> Access:
         from replica_clients.s3.access import AccessTrial  # noqa: PLC0415 - only ``litelog check`` needs it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import ssl
 import threading
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ import boto3
 from botocore.config import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 REGION = "eu-west-1"
 ACCESS_KEY_ID, SECRET_ACCESS_KEY = "AKIDOFTHETESTS", "secret-of-the-tests"  # moto accepts any
@@ -82,6 +83,11 @@ class S3Server:
 
     def make_user_for(self, actions: Iterable[str], places: list[str]) -> dict[str, str]:
         """Make a user who may do only these actions with these resources; return the credentials."""
+        statement = {"Effect": "Allow", "Action": sorted(actions), "Resource": places}
+        return self.make_user_with({"Version": "2012-10-17", "Statement": [statement]})
+
+    def make_user_with(self, policy: Mapping[str, object]) -> dict[str, str]:
+        """Make a user with this policy alone; return the credentials, as a replica's options."""
         iam = boto3.client(
             "iam",
             endpoint_url=self.endpoint,
@@ -90,10 +96,8 @@ class S3Server:
             aws_secret_access_key=SECRET_ACCESS_KEY,
         )
         name = f"user-{uuid4().hex}"
-        statement = {"Effect": "Allow", "Action": sorted(actions), "Resource": places}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
         iam.create_user(UserName=name)
-        iam.put_user_policy(UserName=name, PolicyName="all", PolicyDocument=policy)
+        iam.put_user_policy(UserName=name, PolicyName="all", PolicyDocument=json.dumps(policy))
         key = iam.create_access_key(UserName=name)["AccessKey"]
         iam.close()
         return {"access-key-id": key["AccessKeyId"], "secret-access-key": key["SecretAccessKey"]}
@@ -167,10 +171,23 @@ def s3_server() -> Iterator[S3Server]:
 @contextmanager
 def permissions_checked() -> Iterator[None]:
     """Make moto, in this process, check signatures and permissions, as S3 does."""
+    with _unchecked_requests(0):
+        yield
+
+
+@contextmanager
+def permissions_ignored() -> Iterator[None]:
+    """Make moto check none for a while, for what a test does as an administrator."""
+    with _unchecked_requests(math.inf):
+        yield
+
+
+@contextmanager
+def _unchecked_requests(count: float) -> Iterator[None]:
     from moto import settings
 
     before = settings.INITIAL_NO_AUTH_ACTION_COUNT
-    settings.INITIAL_NO_AUTH_ACTION_COUNT = 0
+    settings.INITIAL_NO_AUTH_ACTION_COUNT = count
     try:
         yield
     finally:

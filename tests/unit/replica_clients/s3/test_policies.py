@@ -24,13 +24,15 @@ def policy(role: Role, *, deletes: bool = True, **options: object) -> list[tuple
 
 
 OBJECTS = "arn:aws:s3:::bucket/a/log/*"
+DENIED = ("s3:DeleteObjectVersion", OBJECTS)
+"""In MinIO, the right to delete objects includes that to delete versions, unless that is denied."""
 
 
 def test_each_role_gets_its_least_policy() -> None:
     lists = ("s3:ListBucket", "arn:aws:s3:::bucket")
     puts = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    assert policy(Role.DAEMON) == [lists, (puts, OBJECTS)]
-    assert policy(Role.PRUNER) == [lists, (["s3:GetObject", "s3:DeleteObject"], OBJECTS)]
+    assert policy(Role.DAEMON) == [lists, (puts, OBJECTS), DENIED]
+    assert policy(Role.PRUNER) == [lists, (["s3:GetObject", "s3:DeleteObject"], OBJECTS), DENIED]
     assert policy(Role.READER) == [
         (["s3:ListBucket", "s3:ListBucketVersions"], "arn:aws:s3:::bucket"),
         (["s3:GetObject", "s3:GetObjectVersion"], OBJECTS),
@@ -41,12 +43,13 @@ def test_a_daemon_that_deletes_nothing_may_delete_its_trials_alone() -> None:
     assert policy(Role.DAEMON, deletes=False)[1:] == [
         (["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], OBJECTS),
         ("s3:DeleteObject", "arn:aws:s3:::bucket/a/log/trials/*"),
+        DENIED,
     ]
 
 
 def test_locks_and_keys_need_more_rights() -> None:
     locks = {"object-lock": "compliance", "retain": "30d", "legal-hold": "true"}
-    (_, (actions, _)) = policy(Role.DAEMON, **locks)
+    (_, (actions, _), _) = policy(Role.DAEMON, **locks)
     assert isinstance(actions, list)
     assert actions[-2:] == ["s3:PutObjectRetention", "s3:PutObjectLegalHold"]
     key = {"sse": "aws:kms", "sse-kms-key-id": "alias/mine"}

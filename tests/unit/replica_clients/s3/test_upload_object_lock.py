@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("boto3")
 pytest.importorskip("moto")
 
-from litelog.errors import ConfigError, StoreError
+from litelog.errors import ConfigError, NotFoundError, StoreError
 from replica_clients.s3 import open_store
 from replica_clients.s3.settings import read_settings
 from replica_clients.s3.store import S3Store
@@ -83,6 +83,53 @@ def test_a_legal_hold_is_set(server: S3Server, bucket: str) -> None:
     store = open_store(f"s3://{bucket}/log", server.options(**{"legal-hold": "true"}))
     store.put("small", [b"x"])
     assert lock(server, bucket, "log/small")["ObjectLockLegalHoldStatus"] == "ON"
+
+
+@pytest.mark.parametrize("mode", ["governance", "compliance"])
+def test_a_lock_is_extended(server: S3Server, bucket: str, mode: str) -> None:
+    url, options = f"s3://{bucket}/log", server.options(**{"object-lock": mode, "retain": "1d"})
+    open_store(url, options).put("small", [b"x"])
+    before = lock(server, bucket, "log/small")["ObjectLockRetainUntilDate"]
+    locks = open_store(url, {**options, "retain": "3d"}).locks
+    assert locks is not None
+    ((key, put),) = locks.list("")
+    assert (key, abs(put / 1_000_000 - datetime.now(UTC).timestamp()) < 60) == ("small", True)
+    locks.extend("small")
+    after = lock(server, bucket, "log/small")
+    assert after["ObjectLockMode"] == mode.upper()
+    assert timedelta(days=1, hours=23) < after["ObjectLockRetainUntilDate"] - before < timedelta(days=2, hours=1)
+
+
+def test_without_a_time_there_are_no_locks_to_extend(server: S3Server, bucket: str) -> None:
+    assert open_store(f"s3://{bucket}/log", server.options(**{"legal-hold": "true"})).locks is None
+
+
+def test_locks_of_more_than_a_page_are_listed(server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replica_clients.s3.locks.MAX_PAGE_KEYS", 2)
+    store = open_store(f"s3://{bucket}/log", server.options(**{"object-lock": "governance", "retain": "1d"}))
+    for name in "abcde":
+        store.put(name, [b"x"])
+    assert store.locks is not None
+    assert [key for key, _ in store.locks.list("")] == list("abcde")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error", "message"),
+    [
+        (404, "NoSuchKey", NotFoundError, "nothing"),
+        (405, "MethodNotAllowed", NotFoundError, "nothing"),
+        (403, "AccessDenied", StoreError, "grant s3:PutObjectRetention on bucket/log/"),
+    ],
+)
+def test_a_lock_that_is_not_extended_is_an_error(status: int, code: str, error: type[Exception], message: str) -> None:
+    """405 is the answer for a delete marker."""
+    with ScriptedServer(lambda _: error_answer(status, code)) as server:
+        options = {"endpoint": server.endpoint, "region": "eu-west-1", "access-key-id": "a", "secret-access-key": "b"}
+        store = open_store("s3://bucket/log", {**options, "object-lock": "governance", "retain": "1d"})
+        assert store.locks is not None
+        with pytest.raises(error, match=message):
+            store.locks.extend("nothing")
+        store.close()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from litelog.replicator.background import Scrubs
+from litelog.replicator.periodic_jobs import Scrubs
 from litelog.replicator.run_state import RunState
 from litelog.replicator.task import Phase, ReplicaTask
 
