@@ -33,8 +33,8 @@ class Reason(_Part):
         description="Unsafe: frozen, fenced, refused, failed (the final sync), damaged, lost, never_synced, "
         "unreadable, loop_stopped, status_stalled or measuring_stalled. Late: lag, failing or not_synced_for_long. "
         "Unknown: waiting (for the log's folder), not_synced or no_daemon. Warnings: diverged, archive_failing, "
-        "checkpoint_failing, verify_failing, locks_failing or source_unreadable. not_replicated is unknown at first, and "
-        "unsafe after max-lag."
+        "checkpoint_failing, verify_failing, locks_failing or source_unreadable. not_replicated is unknown at first, "
+        "and unsafe after max-lag."
     )
     verdict: str = Field(
         default="unknown", description="The resulting verdict: unsafe, late, unknown, or safe for a warning."
