@@ -33,12 +33,11 @@ READ_ATTEMPTS = 3
 
 
 def read_verified(read: Callable[[], _Read], check: Callable[[_Read], _Checked], held: _Read | None = None) -> _Checked:
-    """Read an object, and return the result of ``check`` for its bytes. If ``check`` raises CorruptObjectError, read
+    """Read an object, and return the result of ``check`` for its bytes. If either raises CorruptObjectError, read
     again, up to READ_ATTEMPTS times in all; then raise the error. ``held``: bytes that count as the first read."""
     for number in range(READ_ATTEMPTS - 1):
-        body = read() if number or held is None else held
         try:
-            return check(body)
+            return check(read() if number or held is None else held)
         except CorruptObjectError:
             pass
     return check(read())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from litelog.encryption.chunks import CHUNK_BYTES, MAGIC, RECORD_BYTES, decrypted_size, locate
@@ -134,8 +135,11 @@ class EncryptedStore:
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         for info in self._inner.list(prefix, start_after):
-            is_plain = self._cipher(info.key) is None
-            yield info if is_plain else ObjectInfo(info.key, decrypted_size(info.key, info.size))
+            size = info.size
+            if self._cipher(info.key) is not None:
+                with suppress(CorruptObjectError):  # a read of the object says that it cannot have that size
+                    size = decrypted_size(info.key, info.size)
+            yield ObjectInfo(info.key, size)
 
     def delete(self, keys: Iterable[str]) -> None:
         self._inner.delete(keys)

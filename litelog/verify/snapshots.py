@@ -167,10 +167,11 @@ class SnapshotReader:
         key = snapshot_key(name, index)
         findings = self._findings
         snapshot: Snapshot | None = None
+        body = b""
         try:
             for number in range(READ_ATTEMPTS):
-                body = read_bounded(self._store, key)
                 try:
+                    body = read_bounded(self._store, key)
                     snapshot = snapshots.decode(key, body)
                     break
                 except (CorruptObjectError, UnknownVersionError) as error:
@@ -180,7 +181,7 @@ class SnapshotReader:
             base.vanished.append(key)
             return None
         base.listed.add(index)
-        if len(body) != size:
+        if body and len(body) != size:
             findings.anomalies.add(AnomalyKind.LENGTH, key, f"holds {len(body)} bytes, and {size} in the listing")
         if snapshot is not None:
             base.facts[index] = _facts(snapshot, body)

@@ -123,7 +123,10 @@ class WalReader:
         key = wal_key(position)
         if position != self.always and not self._scope.takes(key):
             return self._read_header(position, size)
-        body = read_bounded(self._store, key, size=size)
+        try:
+            body = read_bounded(self._store, key, size=size)
+        except CorruptObjectError as error:  # it cannot be decrypted
+            return WalRead(position, size, problems=(anomaly_of(key, error),))
         problems = [] if len(body) == size else [_other_size(key, size, len(body))]
         header, epoch, content = None, None, 0
         try:

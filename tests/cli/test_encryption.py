@@ -172,6 +172,24 @@ def test_verify_without_an_identity_names_what_a_thief_left(tree: Command, harm:
     assert found == [str(wal.relative_to(tree.folder / "replica"))]
 
 
+def flip(path: Path) -> None:
+    body = bytearray(path.read_bytes())
+    body[len(body) // 2] ^= 1
+    path.write_bytes(body)
+
+
+@pytest.mark.parametrize("harm", [cut, unframe, flip])
+@pytest.mark.parametrize("kind", ["*.wal.lz4", "*.segment.lz4", "*.snapshot.lz4"])
+def test_verify_names_each_harmed_object_and_goes_on(tree: Command, kind: str, harm: Callable[[Path], None]) -> None:
+    replica = tree.folder / "replica"
+    harmed = max(replica.rglob(kind))
+    harm(harmed)
+    done = tree("verify", "replica", "--identity", "key.txt", "--json")
+    assert (done.code, done.err) == (ExitCode.CORRUPTION, "")
+    found = {each["object"] for each in done.lines[0]["anomalies"] if each["harmful"]}
+    assert str(harmed.relative_to(replica)) in found
+
+
 def test_the_daemon_continues_a_generation_without_any_secret_key(tree: Command) -> None:
     (tree.folder / "key.txt").rename(tree.folder / "elsewhere.txt")
     append(tree, 3, RECORDS)

@@ -98,7 +98,22 @@ _FLAG = _plan(
     write_pause=0.4,
 )
 
+
+def _steal(at: float, request: str, which: int = -1, *, overwrites: bool = False) -> Step:
+    return Step(at, "steal", {"request": request, "which": which, "overwrites": overwrites})
+
+
 GUARDS: dict[str, Plan] = {
+    "owners that sign in turns": _plan([_take_over(60, "B"), _take_over(120, "A")], checkpoints=True),
+    "log rewound between two checkpoints": _plan(
+        [Step(60, "rewind_log", {"segments": 1})], checkpoints=True, write_pause=0.4
+    ),
+    "kill at a checkpoint": _plan(
+        [_kill(20, "A", 5, When("A", "put checkpoints/", "done")), _kill(60, "A", 5, When("A", "put checkpoints/"))],
+        checkpoints=True,
+    ),
+    "stolen newest WAL segment": _plan([_steal(60, "generations/.*/wal/")]),
+    "overwritten WAL segment, encrypted": _plan([_steal(60, "generations/.*/wal/", overwrites=True)], encrypted=True),
     "takeover flag": _FLAG,
     "unasked claim": _plan([Step(30, "start", {"who": "B"})]),
     "truncated during a takeover": _plan(

@@ -85,6 +85,8 @@ def draw(seed: int) -> Plan:
         steps += random.choices(kinds, weights)[0](now, random)
     steps.sort(key=lambda step: step.at)
     steps = _spread(steps, settings, Random(f"replicas {seed}"))
+    settings["checkpoints"] = Random(f"checkpoints {seed}").random() < CHECKPOINTS
+    steps = _with_thief(steps, settings, Random(f"thief {seed}"))
     settings["encrypted"] = Random(f"encryption {seed}").random() < ENCRYPTED
     end = max(now, *(step.at for step in steps)) + LAST_SECONDS if steps else now
     return Plan(seed, settings, tuple(steps), tuple(range(len(steps))), end)
@@ -92,6 +94,22 @@ def draw(seed: int) -> Plan:
 
 ENCRYPTED = 0.2
 """The share of the plans whose replicas are encrypted."""
+
+
+CHECKPOINTS = 0.3
+"""The share of the plans whose daemons sign checkpoints."""
+
+THIEF = 0.1
+"""The share of the plans in which somebody with the right to write and to delete harms an object."""
+
+
+def _with_thief(steps: list[Step], settings: dict[str, Any], random: Random) -> list[Step]:
+    if settings["store"] != "objects" or settings["fencing"] == "isolated" or random.random() >= THIEF or not steps:
+        return steps
+    what = random.choice(("generations/.*/wal/", "generations/.*/wal/", "generations/", "epochs/"))
+    arguments = {"request": what, "which": random.choice((-1, -1, random.randrange(100)))}
+    theft = Step(steps[-1].at * random.random(), "steal", {**arguments, "overwrites": random.random() < 0.4})
+    return sorted([*steps, theft], key=lambda step: step.at)
 
 
 def _spread(steps: list[Step], settings: dict[str, Any], random: Random) -> list[Step]:

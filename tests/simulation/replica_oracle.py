@@ -8,6 +8,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.checkpoints.replica_checkpoints import compare_with_own, find_trusted, read_checkpoints
 from litelog.errors import LitelogError, NothingToRestoreError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
@@ -22,9 +23,12 @@ from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.ownership_guard import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
+from replica_clients.memory import MemoryStore
+from tests.builders.checkpoints import KEY
+from tests.simulation.as_of import BucketAsOf
 from tests.simulation.encryption import reveal
 from tests.simulation.request_rules import RequestRules
-from tests.simulation.store import SimulatedStore
+from tests.simulation.store import Bucket, SimulatedStore
 from tests.simulation.threads import EPOCH
 from tests.simulation.truth import Shipped, end_of_commits, find_flaw, read_log
 
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
     from litelog.shipping.events import WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
     from litelog.verify.findings import Anomaly
-    from tests.simulation.store import Bucket, Folder
+    from tests.simulation.store import Folder
     from tests.simulation.truth import Truth
     from tests.simulation.world import Run, Slot, World
 
@@ -101,6 +105,10 @@ class ReplicaOracle:
         self._snapshots: list[tuple[str, str]] = []
         """The snapshots that were put by the newest claim's owner at the time: generation and key."""
         self._points: list[Point] = []
+        self._thefts: list[tuple[int, dict[str, int]]] = []
+        """When somebody harmed an object, by ``Bucket.changes``, and what was acknowledged then."""
+        self._signed: set[str] = set()
+        """The checkpoints that were put in the generation of the newest claim."""
         bucket.on_put = self.put
 
     @property
@@ -143,6 +151,10 @@ class ReplicaOracle:
                 self._late.add(key)
                 self._world.counts["a WAL segment that was put after its generation had ended"] += 1
             self._newest_slots[slot.generation] = max(slot, last)
+        if (signed := layout.parse_checkpoint(key)) is not None:
+            newest = self.newest
+            if newest is not None and newest.generation == str(signed[0]):
+                self._signed.add(key)
         if layout.parse_claim(key) is not None:
             self._judge_claim(key, claims.parse(body.decode()))
         self._request_rules.arrived(key)
@@ -187,6 +199,55 @@ class ReplicaOracle:
         self._must_notice = self._must_notice or is_looked_for
         self._lost_at = self._world.scheduler.now
         self.lost.add(key)
+
+    def before_theft(self) -> None:
+        """Somebody is about to harm an object, and has not done so before."""
+        assert isinstance(self.bucket, Bucket)
+        self._thefts.append((self.bucket.changes, dict(self.shipped.promised)))
+
+    def after_theft(self, key: str) -> None:
+        """An object was harmed: verify names it, or a restore needs it not (P5)."""
+        if not self.lost and not self._find_harm():
+            self.check_restore()
+        self.lose(key)
+
+    def _check_thefts(self) -> None:
+        """The replica as it was before each theft holds all that was acknowledged then."""
+        for at, promised in self._thefts:
+            assert isinstance(self.bucket, Bucket)
+            client = ObjectReplicaClient(self._world.decrypted(BucketAsOf(self.bucket, at)))
+            if not self._restore(Target(), f"a restore as of version {at}", client):
+                if promised:
+                    self.fail(f"P2: as of version {at} there is nothing to restore, and {promised} were acknowledged")
+                continue
+            restored = read_log(self._output)
+            shutil.rmtree(self._output)
+            self.check_bytes(restored, "restored as of a time")
+            for name, length in promised.items():
+                if name >= min(restored) and len(restored.get(name, b"")) < length and not self._truth.gone:
+                    self.fail(f"P2: as of version {at}, {name} is restored up to {len(restored.get(name, b''))}")
+            self._world.counts["restored as of a time before a theft"] += 1
+
+    def _check_checkpoints(self) -> None:
+        """The checkpoints are one chain of the signer's that the replica holds, and a copy of the newest one shows an
+        older state."""
+        client = self.client()
+        stored, _ = read_checkpoints(client)
+        trusted = find_trusted(stored, [KEY])
+        compared = compare_with_own(client, lambda _: FORMAT, [KEY])
+        if compared.differences or compared.number is None:
+            self.fail(f"checkpoints: the replica {compared.differences or 'has none'}")
+        held = {each.key for each in trusted.chain}
+        for key in self._signed:
+            if key not in held and not self.has_rivals():
+                self.fail(f"checkpoints: {key} was put by the newest owner, and is not in the chain")
+        self._world.counts["checkpoints in a chain"] += len(held)
+        newest, older = trusted.chain[-1], MemoryStore(self.bucket.url)
+        for info in client.store.list(""):
+            if info.key != newest.key:
+                older.put(info.key, [client.store.open(info.key).read()])
+        if not compare_with_own(ObjectReplicaClient(older), lambda _: FORMAT, [KEY], newest).differences:
+            self.fail(f"checkpoints: an older state is not named by a copy of {newest.key}")
 
     def log_line_written(self, event: str, message: str) -> None:
         """A log line is about this replica."""
@@ -263,8 +324,10 @@ class ReplicaOracle:
         store = SimulatedStore(self.bucket, self._world.scheduler, self._world.random)
         return ObjectReplicaClient(self._world.decrypted(store))
 
-    def _restore(self, target: Target, what: str = "a default restore") -> bool:
-        client = self.client()
+    def _restore(
+        self, target: Target, what: str = "a default restore", client: ObjectReplicaClient | None = None
+    ) -> bool:
+        client = client or self.client()
         self._world.counts["restores"] += 1
         try:
             plan = find_plan(client, target, FORMAT)
@@ -376,6 +439,7 @@ class ReplicaOracle:
                 self.fail("P6: something was acknowledged by a store that does not keep writers apart")
             return
         self._check_owner()
+        self._check_thefts()
         if self.lost and not self._is_looked_for():
             self._world.counts["no owner had to look for what was lost"] += 1
             return
@@ -392,6 +456,8 @@ class ReplicaOracle:
         harmful = self._find_harm()
         if harmful and not self.lost:
             self.fail(f"P5: verify finds {harmful[0]}")
+        if self._world.settings.get("checkpoints") and not self.lost:
+            self._check_checkpoints()
 
     def _check_owner(self) -> None:
         """One daemon must have the replica, or all isolated owners that claimed the newest epoch. An isolated

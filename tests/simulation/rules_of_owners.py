@@ -33,6 +33,50 @@ PAUSE_NOTICED = RemovedCode(
     "replicator/replicator", "if now - self._last_turn > TURN_SECONDS + PAUSE_SECONDS:", "if False:"
 )
 
+THIEVES_AND_SIGNERS = (
+    found(
+        "verify looks at the versions of objects",
+        "stolen newest WAL segment",
+        RemovedCode("verify/execution", "        check_versions(kept_versions(store), run.isolated, findings)\n"),
+    ),
+    found(
+        "verify goes on after an object that cannot be decrypted",
+        "overwritten WAL segment, encrypted",
+        RemovedCode(
+            "verify/wal",
+            "        except CorruptObjectError as error:  # it cannot be decrypted\n",
+            "        except ZeroDivisionError as error:\n",
+        ),
+    ),
+    found(
+        "in another generation, an owner continues the newest checkpoint of the replica, not that of its state folder",
+        "owners that sign in turns",
+        RemovedCode(
+            "shipping/checkpoint_writer",
+            "if kept is not None and kept.checkpoint.position.generation == self._claim.generation:",
+            "if kept is not None:",
+        ),
+    ),
+    found(
+        "checkpoints of a log that was rewound begin its history again",
+        "log rewound between two checkpoints",
+        RemovedCode(
+            "shipping/checkpoint_content",
+            "            if claim.relation is not Relation.CONTINUES or claim.predecessor is None or claim.merges:\n",
+            "            if claim.predecessor is None:\n",
+        ),
+    ),
+    found(
+        "an earlier try of a checkpoint is adopted, and nothing else is",
+        "kill at a checkpoint",
+        RemovedCode(
+            "shipping/checkpoint_writer",
+            "if found is None or found.checkpoint.key != signer.public or not _continues(before, found):",
+            "if True:",
+        ),
+    ),
+)
+
 ONE_WRITER = (
     found(
         "an owner whose first snapshot names something else by now claims again",
@@ -394,4 +438,4 @@ REPLICAS_THAT_GO_AWAY = (
     ),
 )
 
-RULES = (*ONE_WRITER, *REPLICAS_THAT_GO_AWAY)
+RULES = (*ONE_WRITER, *REPLICAS_THAT_GO_AWAY, *THIEVES_AND_SIGNERS)

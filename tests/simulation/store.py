@@ -87,6 +87,16 @@ class Creation(StrEnum):
     """Looks, and then writes, but claims to do it in one step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of an object."""
+
+    body: bytes | None
+    """None is a delete marker."""
+    at: int
+    """When it was put, by ``Bucket.changes``."""
+
+
 @dataclass(slots=True)
 class Bucket:
     """Objects, and what happened to them."""
@@ -95,8 +105,12 @@ class Bucket:
     counts: Counter[str]
     creation: Creation
     objects: dict[str, bytes] = field(default_factory=dict)
-    versions: dict[str, list[bytes | None]] = field(default_factory=dict)
-    """All versions of each key, oldest first; None is a delete marker. What the store lost itself is not among them."""
+    versions: dict[str, list[Version]] = field(default_factory=dict)
+    """All versions of each key, oldest first. What the store lost itself is not among them."""
+    changes: int = 0
+    """How many versions were put: the clock of the versions, in which no two have the same time."""
+    is_locked: bool = True
+    """Whether versions cannot be deleted, as with Object Lock."""
     network: NetworkConditions = field(default_factory=NetworkConditions)
     on_put: Callable[[str, bytes], None] = lambda _key, _body: None
     on_request: Callable[[str, str, str], None] = lambda _who, _moment, _request: None
@@ -139,7 +153,7 @@ class Bucket:
         if self.objects.get(key, body) != body and self.creation is Creation.REFUSES:
             raise ViolationError(f"P6: {key} was overwritten")
         self.objects[key] = body
-        self.versions.setdefault(key, []).append(body)
+        self._note(key, body)
         self.counts[f"put: {_kind(key, body)}"] += 1
         self.on_put(key, body)
 
@@ -162,15 +176,32 @@ class Bucket:
 
     def delete(self, keys: list[str]) -> None:
         for key in keys:
-            self.versions.setdefault(key, []).append(None)
+            self._note(key, None)
             if self.objects.pop(key, None) is not None:
                 self.counts[f"deleted: {_kind(key)}"] += 1
 
+    def overwrite(self, key: str, body: bytes) -> None:
+        """Put a key again, as somebody does who has the right to write."""
+        self.objects[key] = body
+        self._note(key, body)
 
-def _summed_up(key: str, versions: list[bytes | None]) -> KeyVersions:
-    contents = [version for version in versions if version is not None]
+    def delete_versions(self, key: str) -> None:
+        """Delete all versions of a key, so that nothing can bring it back. Raises StoreError if they are locked."""
+        if self.is_locked:
+            raise StoreError("delete", key, "simulated: AccessDenied: the version is locked", retryable=False)
+        self.objects.pop(key, None)
+        del self.versions[key]
+
+    def _note(self, key: str, body: bytes | None) -> None:
+        self.changes += 1
+        self.versions.setdefault(key, []).append(Version(body, self.changes))
+
+
+def _summed_up(key: str, versions: list[Version]) -> KeyVersions:
+    contents = [version.body for version in versions if version.body is not None]
     markers = len(versions) - len(contents)
-    return KeyVersions(key, len(contents), markers, versions[-1] is None, len(set(contents)) < 2, True, len(versions))
+    is_hidden, is_same = versions[-1].body is None, len(set(contents)) < 2
+    return KeyVersions(key, len(contents), markers, is_hidden, is_same, True, len(versions))
 
 
 def _kind(key: str, body: bytes | None = None) -> str:
@@ -192,6 +223,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "WAL segment": layout.parse_wal,
     "snapshot": layout.parse_snapshot,
     "sealed segment": layout.parse_sealed,
+    "checkpoint": layout.parse_checkpoint,
 }
 
 

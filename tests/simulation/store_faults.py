@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from litelog.errors import StoreError
 from litelog.objects import layout
-from tests.simulation.store import Folder, NetworkConditions, PlannedFault
+from tests.simulation.store import Bucket, Folder, NetworkConditions, PlannedFault
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -50,7 +51,7 @@ class StoreFaults:
         """The store loses some objects."""
         there = self._world.replicas[replica]
         keys = there.bucket.keys() if not there.bucket.is_away else []
-        keys = [key for key in keys if layout.parse_claim(key) is None and layout.parse_generation(key) is not None]
+        keys = [key for key in keys if key.startswith(layout.GENERATIONS) and layout.parse_generation(key) is not None]
         for number in range(min(count, len(keys))):
             key = keys.pop((choice * 7919 + number * 104729) % len(keys))
             there.bucket.lose(key)
@@ -64,6 +65,27 @@ class StoreFaults:
         if keys:
             there.bucket.lose(keys[which])
             there.lose(keys[which], is_looked_for=is_looked_for)
+
+    def steal(self, request: str, which: int, replica: int = 0, *, overwrites: bool = False) -> None:
+        """Somebody who has the right to write and to delete harms one of the objects whose keys match: 0 the first, -1
+        the last. Its versions are locked."""
+        there = self._world.replicas[replica]
+        bucket = there.bucket
+        keys = list(filter(re.compile(request).match, bucket.keys())) if isinstance(bucket, Bucket) else []
+        if not keys or not isinstance(bucket, Bucket):
+            return
+        key = keys[which % len(keys)]
+        try:
+            bucket.delete_versions(key)
+        except StoreError:
+            self._world.counts["thief: a locked version is not deleted"] += 1
+        there.before_theft()
+        if overwrites:
+            bucket.overwrite(key, bucket.objects[key][:-1] + b"?")
+        else:
+            bucket.delete([key])
+        self._world.counts["thief: " + ("overwritten" if overwrites else "deleted")] += 1
+        there.after_theft(key)
 
     def fail_requests(
         self, who: str, request: str, kind: str, count: int, retry_after: float | None = None, replica: int = 0

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from litelog.config import Config
-from litelog.config.entries import LogConfig, ReplicaConfig, RetentionConfig, TruncateConfig
+from litelog.config.entries import CheckpointsConfig, LogConfig, ReplicaConfig, RetentionConfig, TruncateConfig
 from litelog.errors import FencedError, LitelogError, SourceSyncError
 from litelog.log.failed_syncs import FILE as FAILED_SYNCS
 from litelog.log.writer import LogWriter
 from litelog.replicator import Replicator
 from litelog.replicator.task import FINISHED, Phase
+from tests.builders.checkpoints import PRIVATE
 from tests.simulation.disk import Disk, Disks
 from tests.simulation.encryption import SpelledEncryption, readable
 from tests.simulation.listeners import DaemonListener, EventCounter, Watcher
@@ -476,6 +477,7 @@ class World:
                 snapshot_policy=settings["snapshot_policy"],
                 fencing=settings["fencing"],
                 encryption=SpelledEncryption(recipients=("everyone",)) if settings.get("encrypted") else None,
+                checkpoints=self._configure_checkpoints(),
                 scrub_interval=settings["scrub_interval"],
                 retention=self._configure_retention(),
             )
@@ -490,6 +492,13 @@ class World:
             replicas=replicas,
         )
         return Config(logs=(log,))
+
+    def _configure_checkpoints(self) -> CheckpointsConfig | None:
+        if not self.settings.get("checkpoints"):
+            return None
+        path = Path(self.desk.root, "sign.pem")
+        path.write_text(PRIVATE)
+        return CheckpointsConfig(sign_key=str(path), every=self.settings["snapshot_interval"])
 
     def _configure_retention(self) -> RetentionConfig:
         count = self.settings.get("snapshots")
