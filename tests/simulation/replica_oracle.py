@@ -490,7 +490,11 @@ class ReplicaOracle:
 
     def _find_harm(self) -> list[Anomaly]:
         """The data that a restore may lack, according to verify. Covered WAL segments may be lost without harm."""
-        report = verify(self.client().store, formats=lambda _: FORMAT, parallelism=1, clock=self._world.clock)
+        try:
+            report = verify(self.client().store, formats=lambda _: FORMAT, parallelism=1, clock=self._world.clock)
+        except LitelogError as error:
+            self.fail(f"P5: verify ends with {type(error).__name__}: {error}")
+            raise
         return [anomaly for anomaly in report.anomalies if anomaly.harmful]
 
     def verify(self, store: ObjectStore) -> None:
