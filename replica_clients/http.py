@@ -177,10 +177,19 @@ class HttpStore:
     def delete_consumer(self, name: str) -> bool:
         return self._ask_consumer("DELETE", "delete", name).get("deleted") is True
 
+    def find_folder_id(self) -> str | None:
+        found = self._ask("GET", "look at", "the log", "").get("folder_id")
+        return None if found is None else str(found)
+
     def _ask_consumer(self, method: str, operation: str, name: str, body: bytes | None = None) -> Mapping[str, object]:
-        """The fields of the answer about a consumer, or about all without a name. Raises _ConflictError for 409."""
+        """The fields of the answer about a consumer, or about all without a name."""
         what = f"consumer {name}" if name else "consumers"
-        path = f"/consumers/{quote(name)}" if name else "/consumers"
+        return self._ask(method, operation, what, f"/consumers/{quote(name)}" if name else "/consumers", body)
+
+    def _ask(
+        self, method: str, operation: str, what: str, path: str, body: bytes | None = None
+    ) -> Mapping[str, object]:
+        """The fields of the answer, a JSON object. Raises _ConflictError for 409."""
         answer = self._send(method, operation, what, path, body=body)
         if answer.status == 409:
             raise _ConflictError(operation, what, _read_message(answer), retryable=False)
@@ -286,7 +295,7 @@ class HttpStore:
 
     def _refusal(self, operation: str, key: str, answer: BaseHTTPResponse) -> StoreError | NotFoundError:
         said = _read_message(answer)
-        if answer.status == 404 and not said.endswith("is served here"):
+        if answer.status == 404 and "is served here" not in said:
             return NotFoundError(key)
         reason = f"{answer.status}: {said}" if said else f"the server answers {answer.status}"
         if answer.status in _UNANSWERED:

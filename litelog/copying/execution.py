@@ -23,6 +23,7 @@ from litelog.errors import ConfigError, ExistsError, NotACopyError, NotFoundErro
 from litelog.objects import layout
 from litelog.reading.fetch import ordered_prefetch
 from litelog.stores.capabilities import CopiesByItself
+from litelog.stores.missing import require_no_log
 from litelog.stores.retrying_store import RetryingStore
 from litelog.system.clock import SystemClock
 
@@ -106,7 +107,7 @@ def copy(
         What was copied.
 
     Raises:
-        ConfigError: Both are the same place.
+        ConfigError: Both are the same place, or ``target`` is the folder of a log.
         NoReplicaError: There is no replica in ``source``.
         NotACopyError: ``target`` holds another replica, or a daemon has written to the copy.
         CorruptObjectError: An object of the replica is damaged. It was not copied.
@@ -116,6 +117,7 @@ def copy(
     """
     if source.url == target.url:
         raise ConfigError(f"{source.url}: a copy needs another place than its replica")
+    require_no_log(target.url)
     clock = clock or SystemClock()
     started = clock.monotonic()
     with ThreadPoolExecutor(parallelism, "copy") as executor:

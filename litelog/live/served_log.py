@@ -14,6 +14,7 @@ from litelog.live.news_desk import NewsDesk
 from litelog.live.replica_objects import ReplicaObjects
 from litelog.objects.position import Position
 from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
+from litelog.system.files import folder_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,6 +75,8 @@ class LogFacts:
     acknowledged_position: str | None
     readers: int
     error: str
+    folder_id: str | None = None
+    """Identifies the folder until the daemon's machine is booted again: a mirror does not take it for another one."""
 
 
 @dataclass(eq=False)
@@ -194,6 +197,7 @@ class ServedLog:
             _position(generation, place),
             len(self.readers),
             view.error,
+            folder_id(source.folder),
         )
 
 

@@ -37,6 +37,12 @@ class UnknownLogError(LogError):
     """No log of that name is served here, or the token does not permit it."""
 
 
+def unknown_log(name: str) -> UnknownLogError:
+    """The error of a request for a log that is not there, or that its token may not read."""
+    what = f"{name}: no such log is served here" if name else "the request names no log"
+    return UnknownLogError(f"{what}; /logs lists the served logs")
+
+
 class LiveLogs(Protocol):
     """The part of a replicator that ``ServedLogs`` needs."""
 
@@ -93,7 +99,7 @@ class ServedLogs:
         if log is None and not self._logs.opened:
             raise NotYetAvailableError(f"{name}: the daemon is still opening its logs")
         if log is None:
-            raise UnknownLogError(f"{name}: no such log is served here")
+            raise unknown_log(name)
         with self._lock:
             mirrors = self._mirrors.get(log.source.folder)
             if mirrors is None:

@@ -40,6 +40,7 @@ from litelog.shipping.takeover import Takeover
 from litelog.stores.capabilities import LocksObjects
 from litelog.stores.checking_store import CheckingStore
 from litelog.stores.metered_store import MeteredStore
+from litelog.stores.missing import require_no_log
 from litelog.stores.object_store import ObjectReplicaClient, Rooted
 from litelog.stores.registry import local_folder, open_store, redact
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
@@ -348,10 +349,12 @@ def _find_unusable_keys(entry: LogConfig | FolderConfig) -> Iterator[tuple[Locat
 
 
 def _require_outside(log: str, replica: str) -> None:
-    """Refuse a replica inside its log's folder: it would change the log, and be lost with it."""
+    """Refuse a replica inside its log's folder, or in that of another log: it would change the log, and be lost with
+    it."""
     folder, place = os.path.realpath(log), local_folder(replica)
     if place is not None and os.path.commonpath([folder, os.path.realpath(place)]) == folder:
         raise ConfigError(f"{replica} is in the folder of its own log ({log}); choose another place")
+    require_no_log(replica)
 
 
 def _short_digest(text: str) -> str:

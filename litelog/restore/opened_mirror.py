@@ -13,8 +13,10 @@ from litelog.restore.history_plan import Target
 from litelog.restore.mirror import Mirror, set_aside
 from litelog.restore.opened_restore import is_taken, opened_restore
 from litelog.restore.output import OutputError
+from litelog.stores.object_store import KnowsFolder
 from litelog.stores.opening import opened_replica
 from litelog.stores.registry import open_store
+from litelog.system.files import folder_id
 
 if TYPE_CHECKING:
     import threading
@@ -71,6 +73,7 @@ def opened_mirror(
     Raises:
         NothingToRestoreError: The log has no replica yet.
         LockedError: A writer or another mirror has the folder.
+        OutputError: The folder is that of the log itself.
         CorruptCommitError, SequenceGapError, OutputError: As ``Mirror.recover``.
         ConfigError, StoreError, CorruptObjectError, ReplicaGapError: As ``opened_restore``.
     """
@@ -80,6 +83,8 @@ def opened_mirror(
         addresses = [*replicas] if away is not None else [(url, options), *replicas]
         opened = stack.enter_context(opened_restore(addresses, Target(), pattern=pattern, stop=stop))
         is_new = not is_taken(folder)
+        if away is None and not is_new and not is_mirror(folder):
+            _require_copy(url, options, folder)
         if is_new:
             opened.run(folder, progress=progress)
         choice = opened.choice
@@ -212,3 +217,14 @@ def _why_away(url: str, options: Mapping[str, object]) -> StoreError | None:
     finally:
         store.close()
     return None
+
+
+def _require_copy(url: str, options: Mapping[str, object], folder: str) -> None:
+    """Raise OutputError if ``folder`` is that of the served log: as a mirror it would keep its own writers out."""
+    store = open_store(url, options)
+    try:
+        known = store.find_folder_id() if isinstance(store, KnowsFolder) else None
+    finally:
+        store.close()
+    if known is not None and known == folder_id(folder):
+        raise OutputError(folder, f"is the folder of {url} itself: a mirror needs another folder")

@@ -16,7 +16,7 @@ from litelog.formats.columns import NAMES
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.live.encoding import ENCODINGS, RecordEncoding
 from litelog.live.record_feed import RecordRequest
-from litelog.live.served_logs import UnknownLogError
+from litelog.live.served_logs import unknown_log
 from litelog.live.wal_feed import WalRequest
 from litelog.log.read_bounds import ReadBounds
 from litelog.objects.consumer_position import LIMITS, read_evidence, read_move
@@ -126,7 +126,7 @@ def name_of_log(request: Request) -> str:
     permit to read it."""
     name: str = request.path_params["log"]
     if not may_read(permit_of(request), name):
-        raise UnknownLogError(f"{name}: no such log is served here")
+        raise unknown_log(name)
     return name
 
 
@@ -148,15 +148,19 @@ def read_move_request(body: bytes) -> MoveRequest:
         _require_known(fields, MOVE_FIELDS)
         return MoveRequest(**{name: reader(name, fields.get(name)) for name, reader in MOVE_FIELDS.items()})
     except (ValueError, RecursionError) as error:
-        raise BadRequestError(f"the body is not a position: {error}") from None
+        raise BadRequestError(
+            f'the body must be a JSON object, such as {{"next": 5, "revision": 1}}: {error}'
+        ) from None
 
 
 def read_wal_request(request: Request) -> WalRequest:
     """Return the WAL segments that a request asks for. Raises BadRequestError for an unknown or invalid parameter."""
     query = request.query_params
     _require_known(query, WAL_PARAMETERS)
+    if "from" not in query:
+        raise BadRequestError("from: is needed: a position, such as acknowledged_position of the log")
     try:
-        position = Position.parse(query.get("from", ""))
+        position = Position.parse(query["from"])
     except ValueError as error:
         raise BadRequestError(f"from: {error}") from None
     return WalRequest(
@@ -243,7 +247,8 @@ def _read_start(text: str) -> tuple[int | Start, int | None]:
     try:
         bounds = ReadBounds.of(text, None, None, None)
     except ConfigError as error:
-        raise BadRequestError(str(error).replace("start: ", "from: ", 1)) from None
+        said = str(error).replace("start: ", "from: ", 1)
+        raise BadRequestError(f"{said}, or consumer:NAME") from None
     return bounds.start, bounds.start_time
 
 

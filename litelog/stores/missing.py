@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from litelog.errors import ConfigError
 from litelog.formats.capabilities import HEAD_BYTES
 from litelog.formats.signatures import RECOGNISED_FILES, recognise
 from litelog.objects.layout import CLAIMS, ROOTS
@@ -72,6 +73,16 @@ def _describe_folder(folder: str) -> str:
     if files:
         return f"{folder}: a folder of files, not a replica; if it is a log, name its configuration (--config)"
     return f"{folder}: no replica there"
+
+
+def require_no_log(url: str) -> None:
+    """Raise ConfigError if the place of a replica is the folder of a log, which the replica's folders would change.
+    ``url``: that of the replica's store."""
+    folder = local_folder(url)
+    if folder is None or not os.path.isdir(folder) or has_folder(folder, ROOTS):
+        return
+    if (found := recognise_log(folder)) is not None:
+        raise ConfigError(f"{folder} is the folder of a log of {found.written_by}: a replica gets a folder of its own")
 
 
 def recognise_log(folder: str) -> Signature | None:

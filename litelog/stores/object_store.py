@@ -222,6 +222,14 @@ class AwaitsKeys(Protocol):
 
 
 @runtime_checkable
+class KnowsFolder(Protocol):
+    """An optional capability of a store that is the log of a daemon: it knows in which folder the log is."""
+
+    def find_folder_id(self) -> str | None:
+        """The ``folder_id`` of the log's folder on its machine; None if that is not known. Raises StoreError."""
+
+
+@runtime_checkable
 class StreamsWal(Protocol):
     """An optional capability of a store that is the log of a daemon: it sends WAL segments as soon as they are durable
     at the source, before they are in the replica."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import hashlib
 import os
 import signal
 import stat
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from litelog.system.clock import read_boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -233,3 +236,15 @@ def is_open_for_writing(descriptor: int) -> bool:
         return False
     fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return False
+
+
+def folder_id(path: str) -> str | None:
+    """Identifies a folder until the next boot, by whatever path or mount it is reached: another folder, also on another
+    machine, has another id. None if it is not there, or if the boot is not known."""
+    boot = read_boot_id()
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    text = f"{boot} {found.st_dev} {found.st_ino}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if boot else None

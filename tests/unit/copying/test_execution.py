@@ -15,13 +15,16 @@ from litelog.errors import (
     ReplicaGapError,
     UnknownVersionError,
 )
+from litelog.log.writer import LogWriter
 from litelog.objects.layout import parse_claim, sealed_key, wal_key
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
 from replica_clients.memory import MemoryStore
 from tests.builders.bit_flips import ended_and_continued, sealed_and_growing
 from tests.builders.growing_replica import GrowingReplica
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
+from tests.builders.restoring import files_in
 from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore
 from tests.builders.verify_helper import everything, found, store_of, verified
 from tests.sampling import sampled
@@ -295,3 +298,14 @@ def test_places_that_cannot_be_copied_are_named() -> None:
         copy(store, store)
     with pytest.raises(NoReplicaError, match="memory://place"):
         copy(store, MemoryStore("target"))
+
+
+def test_the_folder_of_a_log_is_no_place_for_a_copy(tmp_path: Path) -> None:
+    with LogWriter(tmp_path / "log", fsync="never") as writer:
+        writer.append(b"x")
+    before = files_in(tmp_path / "log")
+    with pytest.raises(ConfigError, match="is the folder of a log of litelog: a replica gets a folder of its own"):
+        copy(growing().store, open_store(str(tmp_path / "log")))
+    assert files_in(tmp_path / "log") == before
+    (tmp_path / "log" / "epochs").mkdir()  # a replica there already, by whatever mistake
+    copy(growing().store, open_store(str(tmp_path / "log")))

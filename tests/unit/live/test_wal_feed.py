@@ -259,7 +259,8 @@ def test_a_place_that_the_log_does_not_have_is_refused_with_the_reason(
         wait_until(lambda: ask(watched, place) != [])
         after = Position(place.generation, 0, 1 << 40)
         expected = {
-            "/logs/log/wal": (400, "from: not a position"),
+            "/logs/log/wal": (400, "from: is needed"),
+            "/logs/log/wal?from=x": (400, "from: not a position"),
             f"{path_of(place)}&mirror=%0a": (400, "mirror: write up to 200 letters"),
             f"{path_of(place)}&to=3": (400, "to: no such parameter"),
             f"/logs/other/wal?from={place}": (404, "other: no such log is served here"),

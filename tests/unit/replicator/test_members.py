@@ -468,10 +468,12 @@ def test_a_daemon_may_change_all_that_it_does(bench: Bench, tmp_path: Path) -> N
         ({"url": "nowhere://x"}, "nowhere"),
         ({"format": "nonsense"}, "nonsense"),
         ({"url": "LOGS/log/replica"}, "in the folder of its own log"),
+        ({"url": "LOGS/another"}, "another is the folder of a log of litelog: a replica gets a folder of its own"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused_whole(bench: Bench, change: dict[str, str], message: str) -> None:
     log = bench.log("log")
+    bench.log("another").append(1)
     entry = bench.own("log", f"file://{bench.folder}/replicas/log")
     with Running(bench.replicator(entry)) as running:
         bench.wait_for(log, "log")

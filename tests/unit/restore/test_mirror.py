@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from contextlib import contextmanager, suppress
 from random import Random
@@ -20,6 +21,7 @@ from litelog.log.writer import LOCK_NAME, LogWriter
 from litelog.restore import mirror as mirror_module
 from litelog.restore.mirror import SourceRefusedError, set_aside
 from litelog.restore.opened_mirror import opened_mirror, promote
+from litelog.restore.output import OutputError
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients import http
 from tests.builders.log_builder import LogBuilder, make_log
@@ -69,6 +71,21 @@ def test_a_mirror_becomes_and_stays_equal_to_the_log(tmp_path: Path, log: LogBui
             log.roll(3)
             catch_up(mirror, log, out)
         assert mirror.next == log.next
+
+
+def test_the_folder_of_the_log_itself_becomes_no_mirror(tmp_path: Path, log: LogBuilder) -> None:
+    """By whatever path. A copy that a restore or a person made is continued."""
+    log.roll(4)
+    (tmp_path / "link").symlink_to(log.folder)
+    shutil.copytree(log.folder, tmp_path / "copy")
+    with serving(tmp_path, log) as (_, url):
+        for folder in (log.folder, f"{tmp_path}/link"):
+            refused = pytest.raises(OutputError, match="itself: a mirror needs another folder")
+            with refused, opened_mirror(url, {}, folder):
+                pass
+        assert sorted(os.listdir(log.folder)) == sorted(log.texts)
+        with opened_mirror(url, {}, f"{tmp_path}/copy") as mirror:
+            catch_up(mirror, log, tmp_path / "copy")
 
 
 def test_the_first_step_of_a_mirror_that_lacks_nothing_says_so(tmp_path: Path, log: LogBuilder) -> None:
