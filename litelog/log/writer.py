@@ -21,6 +21,7 @@ from litelog.log.recovery import NO_TIMESTAMP, LogEnd, OnTrailing, recover
 from litelog.log.replica_registry import ReplicaSet, default_state_dir, log_state_folder
 from litelog.log.segment_writer import LogTail
 from litelog.log.truncation import Truncated, Truncation
+from litelog.log.unfinished_repair import complete_repair
 from litelog.objects.layout import ROOTS
 from litelog.system.clock import Clock, SystemClock
 from litelog.system.files import has_folder
@@ -283,6 +284,7 @@ class LogWriter:
             raise ConfigError(f"{self.folder}: is a litelog replica, not a log: append to the log that it replicates")
         _make_folder(self.folder, self._disk)
         self._lock()
+        complete_repair(self.folder)
         if is_mirror(self.folder):
             raise ConfigError(f"{self.folder}: is a mirror of another log; litelog mirror --promote makes it a log")
         end = recover(self.folder, self._disk, on_trailing)

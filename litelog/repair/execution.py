@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError, SourceError
+from litelog.log.unfinished_repair import complete_repair
 from litelog.reading.latest import expand_generation
 from litelog.repair.cut import cut_at_damage
 from litelog.repair.histories import HistorySearch
@@ -21,7 +23,7 @@ from litelog.verify.local_compare import LocalLog
 from litelog.verify.local_log import check_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from litelog.formats import LogFormat
     from litelog.repair.plan import RepairPlan
@@ -58,8 +60,8 @@ def repair(
 
     Raises:
         LockedError: A writer, a mirror or a truncation has the log, or a program has a file of it open for writing.
-        SourceMissingError, SourceError: The log cannot be read or written. The log was not changed, or a part of its
-            log segments is repaired.
+        SourceMissingError, SourceError: The log cannot be read or written. Nothing was changed, or the message says
+            that the repair is not complete: the next one, or the log's writer, completes it.
         ConfigError, WrongFormatError: As ``check_log``; ConfigError if ``cut`` is not for the log's format.
         ConfigError, NothingToRestoreError: No generation, or several, begin with ``generation``.
         CorruptionError, StoreError: A replica lost what was planned. Nothing was changed.
@@ -71,6 +73,8 @@ def repair(
         plan = _plan(folder, log_format, clients, generation, progress, cut=cut)[1]
         return RepairResult(plan, False, None, None, monotonic() - started)
     with locked_log(folder, log_format):
+        with _naming_steps(folder):
+            complete_repair(folder)
         files, plan = _plan(folder, log_format, clients, generation, progress, cut=cut)
         if not plan.files and not plan.removed:
             return RepairResult(plan, True, None, None, monotonic() - started)
@@ -108,16 +112,24 @@ def _carry_out(new: NewFiles, folder: str) -> None:
     try:
         try:
             new.write()
+            new.prepare()
         except OSError as error:
             what = error.strerror or str(error)
             raise SourceError(f"{error.filename or folder}: cannot be written: {what}; nothing was changed") from error
-        try:
-            new.publish()
-        except OSError as error:
-            what = error.strerror or str(error)
-            message = f"{error.filename or folder}: {what}; log segments may be repaired in part: run it again"
-            raise SourceError(message) from error
     except LitelogError:
         new.clear()
         raise
+    with _naming_steps(folder):
+        new.publish()
     new.clear()
+
+
+@contextmanager
+def _naming_steps(folder: str) -> Iterator[None]:
+    """Make an OSError of the block say that the repair is not complete, and what completes it."""
+    try:
+        yield
+    except OSError as error:
+        what = error.strerror or str(error)
+        message = f"{error.filename or folder}: {what}; the repair is not complete: run it again, or start the writer"
+        raise SourceError(message) from error

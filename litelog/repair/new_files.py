@@ -1,7 +1,7 @@
 """Writes the repaired log segments, and puts them in place of the damaged ones, of which it keeps a backup.
 
-All new files are whole and synced before the first one is put in place. Each is then put in place by one rename: a kill
-leaves every log segment as it was, or repaired.
+All new files and backups are whole and synced before the steps are written down that put them in place
+(``log/unfinished_repair.py``). From then on the repair is completed, also after a kill.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptObjectError, SourceError
-from litelog.formats.capabilities import HEAD_BYTES, INDEX_SUFFIXES, index_name, write_index
+from litelog.formats.capabilities import HEAD_BYTES, index_name, write_index
+from litelog.log.unfinished_repair import BACKUPS, NEW, RepairSteps, complete_repair, write_steps
 from litelog.restore.index_files import commits_in_file
 from litelog.system.files import open_regular, sync_folder, write_at
 from litelog.units import format_size
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
 
     from litelog.repair.local_files import LocalFiles
     from litelog.repair.plan import FilePlan
-
-BACKUPS = ".damaged"
-"""The folder in the log's folder that holds a folder of replaced files for each repair."""
-
-_NEW = "new"
-"""The folder in it with files that are being written."""
 
 _FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -48,7 +43,7 @@ class NewFiles:
         self._plans = plans
         self._removed = removed
         self._root = os.path.join(self._folder, BACKUPS)
-        self._new = os.path.join(self._root, _NEW)
+        self._new = os.path.join(self._root, NEW)
         self.backup = os.path.join(self._root, stamp)
         """The folder with the replaced files."""
 
@@ -64,21 +59,21 @@ class NewFiles:
             if index is not None:
                 self._write_index(plan.name, index)
 
-    def publish(self) -> None:
-        """Back up the damaged files, then put the new ones in place. Log segments that are removed come first, from
-        the newest one on, so that the log has no hole meanwhile. Raises OSError."""
+    def prepare(self) -> None:
+        """Back up the damaged files, and write down the steps: log segments that are removed come first, from the
+        newest one on, so that the log has no hole meanwhile. Nothing of the log is changed. Raises OSError."""
         names = [name for plan in self._plans for name in self._names_of(plan)]
         os.mkdir(self.backup)
         for name in (*names, *self._removed):
             with suppress(FileNotFoundError):
                 self._back_up(name)
-        for folder in (self.backup, self._root, self._folder):
+        for folder in (self._new, self.backup, self._root, self._folder):
             sync_folder(folder)
-        for name in reversed(self._removed):
-            self._unlink(name)
-        for name in names:
-            os.rename(os.path.join(self._new, name), os.path.join(self._folder, name))
-        sync_folder(self._folder)
+        write_steps(self._folder, RepairSteps(tuple(reversed(self._removed)), tuple(names)))
+
+    def publish(self) -> None:
+        """Put the new files in place. Raises OSError."""
+        complete_repair(self._folder)
         if not os.listdir(self.backup):
             os.rmdir(self.backup)
 
@@ -93,13 +88,6 @@ class NewFiles:
         be taken for one of the new file, so its own comes first."""
         index = index_name(self._files.format, plan.name)
         return [plan.name] if index is None else [index, plan.name]
-
-    def _unlink(self, name: str) -> None:
-        """Remove a log segment that is backed up, and the indexes next to it: another one may get its name."""
-        stem, suffix = os.path.splitext(name)
-        for other in (*(stem + each for each in INDEX_SUFFIXES if each != suffix), name):
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(self._folder, other))
 
     def _write_one(self, plan: FilePlan) -> None:
         descriptor = os.open(os.path.join(self._new, plan.name), _FILE_FLAGS, _MODE)

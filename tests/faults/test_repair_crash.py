@@ -1,6 +1,7 @@
 """Kills a repair of a local log at every system call that changes the disk, and makes these calls fail.
 
-Each log segment is then the old one or the new one, and a second run finishes the work.
+The log is then the old one or the new one, once the next repair or the log's writer has completed the steps that were
+written down. Before that, each log segment is.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.formats.litelog import LitelogFormat
+from litelog.log.unfinished_repair import BACKUPS, STEPS, complete_repair
 from litelog.repair.execution import repair
-from litelog.repair.new_files import BACKUPS
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.builders.replica_builder import ReplicaBuilder, make_log
@@ -77,7 +78,7 @@ ONE_IN = 8
 def touched(damaged: dict[str, bytes]) -> tuple[str, ...]:
     folders = ("out", f"out/{BACKUPS}", f"out/{BACKUPS}/new", f"out/{BACKUPS}/{STAMP}")
     files = (f"{folder}/{name}" for folder in folders if folder != f"out/{BACKUPS}" for name in damaged)
-    return (*folders, *files, "out/.lock")
+    return (*folders, *files, "out/.lock", f"out/{BACKUPS}/{STEPS}")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,10 @@ def require_old_or_new(place: Path, which: str) -> None:
     assert len(files) >= len(repaired)
     for name, data in files.items():
         assert data in (old[name], repaired.get(name)), (place, name)
+    was_begun = complete_repair(str(place / "out"))
+    now = {**held(place), ".lock": b""}
+    assert now in (old, repaired), place
+    assert not was_begun or now == repaired, place
 
 
 def repair_again(place: Path, replica: Path, which: str) -> None:

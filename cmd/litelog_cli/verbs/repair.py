@@ -56,8 +56,8 @@ Examples:
 \b
 Stop the program that writes the log first. A daemon that replicates it may run.
 Without --confirm nothing is changed. Replaced files are kept in .damaged, in
-the log's folder. A kill leaves each log segment as it was, or repaired: run it
-again.
+the log's folder. After a kill, run it again: the log is as it was, or the repair
+is completed. litelog's own writer completes it when it starts, too.
 Exit codes: 0 no damage, or all of it is or can be repaired, 1 failure, or the
 log is in use, 2 usage, 3 no such generation, 6 some damage stays.
 """

@@ -11,10 +11,10 @@ from litelog.errors import ConfigError, LockedError, NothingToRestoreError, Sour
 from litelog.formats import Expectation
 from litelog.formats.influxdb import InfluxdbFormat
 from litelog.formats.litelog import LitelogFormat
+from litelog.log.unfinished_repair import BACKUPS, NEW, RepairSteps, complete_repair, write_steps
 from litelog.log.writer import LogWriter
 from litelog.objects.claim import Relation
 from litelog.repair.execution import repair
-from litelog.repair.new_files import BACKUPS
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.builders.recorded_logs import recorded_segments
@@ -394,3 +394,30 @@ def test_a_cut_that_would_leave_nothing_and_one_of_another_format_are_refused(tm
         run(tmp_path, cut=True)
     with pytest.raises(ConfigError, match="only the log's own program can continue"):
         repair(str(tmp_path), InfluxdbFormat(), cut=True)
+
+
+def test_the_writer_completes_a_repair_that_was_killed_between_two_files(tmp_path: Path) -> None:
+    """The whole log is then the new one, and what was replaced is kept."""
+    log = make_log([[2, 1], [1, 2], [2]])
+    folder = tmp_path / "log"
+    new = folder / BACKUPS / NEW
+    new.mkdir(parents=True)
+    for segment in log[:2]:
+        (folder / segment.name).write_bytes(b"damaged")
+        (new / segment.name).write_bytes(segment.data)
+    (folder / log[2].name).write_bytes(log[2].data)
+    write_steps(str(folder), RepairSteps((), tuple(segment.name for segment in log[:2])))
+    os.rename(new / log[0].name, folder / log[0].name)  # the kill came here
+    with LogWriter(str(folder)) as writer:
+        assert writer.next_sequence == 8
+    assert [(folder / segment.name).read_bytes() for segment in log] == [segment.data for segment in log]
+    assert not list((folder / BACKUPS).iterdir())
+    assert not complete_repair(str(folder))
+
+
+@pytest.mark.parametrize("name", ["../other.log", ".lock", "a/b"])
+def test_steps_that_leave_the_folder_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / BACKUPS).mkdir()
+    write_steps(str(tmp_path), RepairSteps((), (name,)))
+    with pytest.raises(SourceError, match="a name in it is a path"):
+        complete_repair(str(tmp_path))
