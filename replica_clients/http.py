@@ -366,6 +366,8 @@ def _explain(url: str, error: HTTPError) -> tuple[str, bool]:
 
 def _describe(error: HTTPError) -> str:
     reason = getattr(error, "reason", None) or error
+    if isinstance(reason, ProtocolError) and str(reason.args[0]).startswith("Connection broken"):
+        return "the connection broke off in the middle of the answer"
     return str(reason).rpartition(": ")[2] or type(error).__name__
 
 

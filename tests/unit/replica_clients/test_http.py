@@ -50,7 +50,8 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name.replace("_", "-"), value)
-            self.send_header("content-length", str(len(body)))
+            if not {"content_length", "transfer_encoding"} & headers.keys():
+                self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
@@ -243,6 +244,15 @@ def test_an_answer_that_is_no_listing_is_an_error(body: bytes) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("head", [{"content_length": "9"}, {"transfer_encoding": "chunked"}])
+def test_an_answer_that_breaks_off_is_an_error_that_says_so(head: dict[str, str]) -> None:
+    with answering(200, b"5\r\nab", **head) as url:
+        stream = open_store(url, {}).open("epochs/00000001.json")
+        with pytest.raises(StoreError, match="json: the connection broke off in the middle of the answer$") as broken:
+            stream.read()
+        assert broken.value.retryable
+
+
 def test_a_daemon_that_is_away_is_tried_again(tmp_path: Path) -> None:
     log = make_log(tmp_path / "log")
     log.roll(1)
