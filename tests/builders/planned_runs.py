@@ -11,9 +11,12 @@ from litelog.objects.position import Position
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import EntryColumns, SnapshotEntry
 from litelog.reading.wal_names import WalNames
+from litelog.stores.registry import open_store
 from litelog.stores.replica_client import WalSegmentInfo
+from tests.builders.replica_builder import ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from random import Random
 
     from litelog.objects.claim import Claim
@@ -53,3 +56,14 @@ def wal_names(claim: Claim, count: int, random: Random) -> WalNames:
         following = Position(at.generation, at.index + 1, 0)
         at = following if fresh else replace(at, offset=at.offset + random.randrange(1, 1 << 20))
     return names
+
+
+def put_sealed_and_wal(folder: Path) -> None:
+    """Put a replica of two sealed segments and two WAL segments into a folder: 14 records."""
+    builder, log = ReplicaBuilder(), make_log([[3, 2], [4, 1], [2, 2]])
+    generation = builder.add()
+    for segment in log[:2]:
+        generation.ship_segment(segment, cuts=[0])
+    generation.ship_segment(log[2], cuts=[0], final=None)
+    generation.snapshot(2)
+    builder.put_into(open_store(str(folder)))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.object_store import ObjectStore
     from litelog.stores.replica_client import ReplicaClient
 
 FORMAT = LitelogFormat()
@@ -313,6 +314,11 @@ class ReplicaBuilder:
             built.start()
         self.generations.append(built)
         return built
+
+    def put_into(self, store: ObjectStore) -> None:
+        """Put all objects into another store."""
+        for key, body in self.objects().items():
+            store.put(key, [body])
 
     def objects(self) -> dict[str, bytes]:
         """All objects, by key."""

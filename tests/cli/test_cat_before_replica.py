@@ -60,8 +60,7 @@ def test_the_end_of_a_replica_that_holds_nothing_yet_is_its_beginning(tmp_path: 
         builder = ReplicaBuilder()
         builder.add().ship_segment(make_segment(0, [3]))
         store = FileStore(str(tmp_path / "replica"))
-        for key, body in builder.objects().items():
-            store.put(key, [body])
+        builder.put_into(store)
         assert next(batches).sequences.tolist() == [0, 1, 2]
 
 

@@ -85,8 +85,7 @@ class Replicas:
 
 def store_objects(builder: ReplicaBuilder, folder: Path) -> Path:
     store = FileStore(str(folder))
-    for key, body in builder.objects().items():
-        store.put(key, [body])
+    builder.put_into(store)
     return folder
 
 

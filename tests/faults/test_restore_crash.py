@@ -69,8 +69,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built.ship_segment(second, final=None)
     folder = tmp_path_factory.mktemp("replica")
     store = FileStore(str(folder))
-    for key, body in builder.objects().items():
-        store.put(key, [body])
+    builder.put_into(store)
     return folder
 
 

@@ -65,8 +65,7 @@ def require_read(spark: Any, kind: Kind, folder: Path, *, signs: bool, **more: s
     try:
         url, options = server.new_place()
         store = open_store(url, options)
-        for key, body in builder.objects().items():
-            store.put(key, [body])
+        builder.put_into(store)
         store.close()
         given = {f"store.{name}": value for name, value in {**options, **more}.items()}
         source = spark.read.format("litelog").options(**given)

@@ -34,8 +34,7 @@ def target(request: pytest.FixtureRequest) -> MemoryStore:
 def source(request: pytest.FixtureRequest) -> MemoryStore:
     """A replica."""
     made = cast("MemoryStore", open_store(f"memory://source-{request.node.name}"))
-    for key, body in everything().objects().items():
-        made.put(key, [body])
+    everything().put_into(made)
     return made
 
 

@@ -44,8 +44,7 @@ def hostile(tmp_path: Path) -> str:
     reason = replace(builder.claim(), owner=HOSTILE, host=HOSTILE, log=HOSTILE, reason=HOSTILE)
     builder.add(reason, start=False)
     store = FileStore(str(tmp_path / "replica"))
-    for key, body in builder.objects().items():
-        store.put(key, [body])
+    builder.put_into(store)
     return store.url
 
 

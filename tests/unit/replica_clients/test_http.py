@@ -248,7 +248,7 @@ def test_an_answer_that_is_no_listing_is_an_error(body: bytes) -> None:
 def test_an_answer_that_breaks_off_is_an_error_that_says_so(head: dict[str, str]) -> None:
     with answering(200, b"5\r\nab", **head) as url:
         stream = open_store(url, {}).open("epochs/00000001.json")
-        with pytest.raises(StoreError, match="json: the connection broke off in the middle of the answer$") as broken:
+        with pytest.raises(StoreError, match=r"json: the connection broke off in the middle of the answer$") as broken:
             stream.read()
         assert broken.value.retryable
 

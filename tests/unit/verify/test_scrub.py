@@ -230,8 +230,7 @@ def test_it_sees_what_somebody_deleted_in_a_bucket_with_versions(tmp_path: Path)
     if the daemon ends."""
     clock, stop, slept = ManualClock(), threading.Event(), list[float]()
     store = VersionedStore()
-    for key, body in everything().objects().items():
-        store.put(key, [body])
+    everything().put_into(store)
     meter = RequestMeter(clock)
     wrapped = RetryingStore(CheckingStore(MeteredStore(store, meter)), stop)
     assert make_scrub(wrapped, tmp_path, clock).run(stop)[1] == []  # type: ignore[index]

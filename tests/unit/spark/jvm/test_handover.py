@@ -25,9 +25,8 @@ from litelog.spark.scan.packing import pack
 from litelog.spark.scan.partitions import SealedPiece
 from litelog.spark.scan.planning import plan, plan_log, stated_columns
 from litelog.spark.scan.runs import SealedRun, WalRun
-from litelog.stores.registry import open_store
-from tests.builders.planned_runs import entry_columns, wal_names
-from tests.builders.replica_builder import ReplicaBuilder, make_log
+from tests.builders.planned_runs import entry_columns, put_sealed_and_wal, wal_names
+from tests.builders.replica_builder import ReplicaBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,15 +47,7 @@ class Harm:
 @pytest.fixture
 def options(tmp_path: Path) -> ReadOptions:
     """A replica of sealed segments and WAL segments, in a folder."""
-    builder, log = ReplicaBuilder(), make_log([[3, 2], [4, 1], [2, 2]])
-    generation = builder.add()
-    for segment in log[:2]:
-        generation.ship_segment(segment, cuts=[0])
-    generation.ship_segment(log[2], cuts=[0], final=None)
-    generation.snapshot(2)
-    store = open_store(str(tmp_path))
-    for key, body in builder.objects().items():
-        store.put(key, [body])
+    put_sealed_and_wal(tmp_path)
     return parse_options({"path": str(tmp_path), "numPartitions": "1"})
 
 

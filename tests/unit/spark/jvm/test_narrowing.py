@@ -16,8 +16,7 @@ from litelog.spark.jvm.narrowing import MIN_TASK_BYTES, HeldPlan
 from litelog.spark.jvm.part_rows import LEAST, MOST, PART
 from litelog.spark.options import parse_options
 from litelog.spark.scan.planning import plan, stated_columns
-from litelog.stores.registry import open_store
-from tests.builders.replica_builder import ReplicaBuilder, make_log
+from tests.builders.planned_runs import put_sealed_and_wal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,15 +134,7 @@ def test_a_count_of_a_part_of_a_sealed_segment_needs_dense_sequences() -> None:
 @pytest.mark.parametrize("reading", [{}, {"mode": "PERMISSIVE"}], ids=["strict", "lenient"])
 def test_headers_of_wal_segments_count_too(tmp_path: Path, reading: dict[str, str]) -> None:
     """In a mode that shows damage, the rows are not those that headers state."""
-    builder, log = ReplicaBuilder(), make_log([[3, 2], [4, 1], [2, 2]])
-    generation = builder.add()
-    for segment in log[:2]:
-        generation.ship_segment(segment, cuts=[0])
-    generation.ship_segment(log[2], cuts=[0], final=None)
-    generation.snapshot(2)
-    store = open_store(str(tmp_path))
-    for key, body in builder.objects().items():
-        store.put(key, [body])
+    put_sealed_and_wal(tmp_path)
     options = parse_options({"path": str(tmp_path), **reading})
     made = b"".join(hand_over(plan(options).partitions, stated_columns(options)).chunks())
     wanted = None if reading else [14, 0, 13]

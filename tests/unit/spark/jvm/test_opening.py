@@ -38,8 +38,7 @@ def opening(tmp_path: Path) -> Opening:
     generation.seal(generation.claim.first, frame_commits=1)
     generation.snapshot(generation.claim.first + 1)
     store = open_store(str(tmp_path / "a b"))
-    for key, body in builder.objects().items():
-        store.put(key, [body])
+    builder.put_into(store)
     (partition,) = plan(parse_options({"path": str(tmp_path / "a b"), "numPartitions": "1"})).partitions
     (part,) = partition.parts
     piece = part.pieces[0]

@@ -233,8 +233,7 @@ def test_several_logs_are_distinguished(proxied: FaultProxy, tmp_path: Path) -> 
     assert _names({**options, "path": f"{bucket}/*/[a]"}) == {f"{name}/logs/a": 14, f"{name}/other/a": 14}
     for name in ("x", "y"):
         store = open_store(str(tmp_path / "many" / name))
-        for key, body in _built().objects().items():
-            store.put(key, [body])
+        _built().put_into(store)
     assert _names({"path": str(tmp_path / "many" / "?")}) == {
         f"{str(tmp_path)[1:]}/many/x": 14,
         f"{str(tmp_path)[1:]}/many/y": 14,
