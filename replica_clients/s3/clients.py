@@ -261,8 +261,8 @@ class S3Connection:
 
     @property
     def is_known_to_list(self) -> bool:
-        """Whether requests go to Amazon's own hosts, or the last answer was from one of LISTING_SERVERS. A setting or the
-        environment may name another endpoint than Amazon's."""
+        """Whether requests go to Amazon's own hosts, or the last answer was from one of LISTING_SERVERS. A setting, or
+        the environment, may name another endpoint than Amazon's."""
         endpoint = urlsplit(self._shared.client.meta.endpoint_url).hostname or ""
         return self._server in LISTING_SERVERS or bool(_AMAZONS_HOST.search(endpoint))
 
