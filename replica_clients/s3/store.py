@@ -30,7 +30,7 @@ from replica_clients.s3.clients import S3Connection
 from replica_clients.s3.errors import NO_BATCHES, NotS3Error, S3Error
 from replica_clients.s3.server_copy import copy_parts, is_one_service
 from replica_clients.s3.settings import S3Settings, read_settings
-from replica_clients.s3.upload import PART_BYTES, SINGLE_BYTES, S3Upload
+from replica_clients.s3.upload import SINGLE_BYTES, S3Upload, choose_part_bytes
 from replica_clients.s3.versions import VersionKeys, Versions
 
 if TYPE_CHECKING:
@@ -71,12 +71,13 @@ class S3Store:
 
     enforces_create_only = True
 
-    def __init__(self, settings: S3Settings, *, single_bytes: int = SINGLE_BYTES, part_bytes: int = PART_BYTES) -> None:
+    def __init__(self, settings: S3Settings, *, single_bytes: int = SINGLE_BYTES, part_bytes: int = 0) -> None:
+        """``part_bytes``: the bytes of a part; 0: as the process's room for parts allows."""
         self.url = settings.url
         self.settings = settings
         self._prefix = settings.prefix
         self._connection = S3Connection(settings)
-        self._upload = S3Upload(self._connection, single_bytes, part_bytes)
+        self._upload = S3Upload(self._connection, single_bytes, part_bytes or choose_part_bytes())
         self._batches = self._copies = True
         as_of = settings.as_of
         self._versions = None if as_of is None else Versions(self._connection, settings.prefix, as_of)

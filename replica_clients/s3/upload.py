@@ -96,8 +96,11 @@ SINGLE_BYTES = 64 << 20
 PART_BYTES = 8 << 20
 """Bytes. Larger parts would need more memory, and smaller ones more requests."""
 
+LEAST_PART_BYTES = 5 << 20
+"""S3's limit, except for the last part of an object."""
+
 MAX_PARTS = 10_000
-"""S3's limit, reached at 78 GiB."""
+"""S3's limit, reached at 78 GiB; at 48 GiB with the smallest parts."""
 
 PARTS_AT_ONCE = 4
 """Concurrent parts of one upload. ``PARTS`` limits how many are in memory."""
@@ -115,6 +118,11 @@ _DIGESTS = {"sha256": "ChecksumSHA256", "crc32c": "ChecksumCRC32C", "md5": "Cont
 _ALGORITHMS = {"sha256": "SHA256", "crc32c": "CRC32C"}
 
 _logger = logging.getLogger(__name__)
+
+
+def choose_part_bytes(room: Room = PARTS) -> int:
+    """The size of a part for a process with so much room: a smaller one if there is none for PART_BYTES."""
+    return min(PART_BYTES, max(LEAST_PART_BYTES, room.limit))
 
 
 class S3Upload:

@@ -15,7 +15,8 @@ pytest.importorskip("boto3")
 from litelog.errors import StoreError
 from litelog.system.buffers import Room
 from replica_clients.s3.settings import read_settings
-from replica_clients.s3.upload import Parts, S3Upload
+from replica_clients.s3.upload import LEAST_PART_BYTES, Parts, S3Upload, choose_part_bytes
+from replica_clients.s3.upload import PART_BYTES as USUAL_PART_BYTES
 from tests.builders.stores import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -130,3 +131,11 @@ def test_a_part_is_dropped_once() -> None:
     with Parts([b"x"], 10, room).take() as part:
         part.drop()
     assert room.used == 0
+
+
+@pytest.mark.parametrize(
+    ("room", "size"),
+    [(1, LEAST_PART_BYTES), (6 << 20, 6 << 20), (8 << 20, USUAL_PART_BYTES), (16 << 20, USUAL_PART_BYTES)],
+)
+def test_parts_are_smaller_where_there_is_little_room(room: int, size: int) -> None:
+    assert choose_part_bytes(Room(room)) == size
