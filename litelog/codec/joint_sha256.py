@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 WAITING_BYTES = 2 << 20
-"""The bytes of a digest that may wait for another digest. They stay in memory for so long. With 1 MiB, half of all bytes
-of four busy threads found another digest, with 2 MiB three quarters, and with 4 MiB four fifths."""
+"""The bytes of a digest that may wait for another digest. They stay in memory for so long. With 1 MiB, half of all
+bytes of four busy threads found another digest, with 2 MiB three quarters, and with 4 MiB four fifths."""
 
 LEAST_BYTES = 16 << 10
 """With fewer bytes, a digest is not worth waking for another one."""
@@ -51,8 +51,11 @@ class JointSha256:
         self._waiting_bytes = waiting_bytes
         self._pieces: deque[memoryview] = deque()
         """What was not hashed yet. The owner's thread adds, and the thread that has made the digest busy removes."""
-        self._length = self._waiting = 0
-        self._busy = False
+        self._length = 0
+        self.waiting = 0
+        """The bytes that were not hashed yet."""
+        self.busy = False
+        """Whether a thread hashes it."""
         with _CHANGED:
             _DIGESTS.add(self)
 
@@ -66,7 +69,7 @@ class JointSha256:
         with _CHANGED:
             self._pieces.append(view)
             self._length += len(view)
-            self._waiting += len(view)
+            self.waiting += len(view)
         self._hash_down_to(self._waiting_bytes, 2 * self._waiting_bytes)
 
     def hexdigest(self) -> str:
@@ -86,30 +89,30 @@ class JointSha256:
         """
         while True:
             with _CHANGED:
-                while self._busy and self._waiting > most_while_busy:
+                while self.busy and self.waiting > most_while_busy:
                     _CHANGED.wait()
-                other = None if self._busy else self._find_other()
-                if self._busy or (other is None and self._waiting < max(most + 1, BLOCK_BYTES)):
+                other = None if self.busy else self._find_other()
+                if self.busy or (other is None and self.waiting < max(most + 1, BLOCK_BYTES)):
                     return
                 busy = [self] if other is None else [self, other]
                 for each in busy:
-                    each._busy = True
+                    each.busy = True
             taken = 0
             try:
                 taken = self._take_piece() if other is None else self._take_with(other)
             finally:
                 with _CHANGED:
                     for each in busy:
-                        each._waiting -= taken
-                        each._busy = False
+                        each.waiting -= taken
+                        each.busy = False
                     _CHANGED.notify_all()
 
     def _find_other(self) -> JointSha256 | None:
         """The digest with the most bytes that wait; None if none is worth it."""
-        if self._waiting < LEAST_BYTES:
+        if self.waiting < LEAST_BYTES:
             return None
-        others = (each for each in _DIGESTS if each is not self and not each._busy and each._waiting >= LEAST_BYTES)
-        return max(others, key=lambda each: each._waiting, default=None)
+        others = (each for each in _DIGESTS if each is not self and not each.busy and each.waiting >= LEAST_BYTES)
+        return max(others, key=lambda each: each.waiting, default=None)
 
     def _take_piece(self) -> int:
         """Hash the whole blocks of the first piece. Returns how many bytes they are."""

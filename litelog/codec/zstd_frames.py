@@ -27,9 +27,9 @@ EXTRA = "zstd"
 LEVEL = 1
 PARAMETERS = {"window_log": 20, "hash_log": 15, "min_match": 6}
 """zstd's level, and what differs from it: twice the places to remember, for matches of six bytes instead of seven. That
-makes objects 5 % smaller for rows of random bytes and words, and 0.5 to 2 % larger for lines of JSON, in an eighth to a
-fifth more time. Level 2 takes another tenth; it makes the rows 3 % smaller, and the lines up to 2 % larger. Level 3 takes
-two to three times as long as level 1."""
+makes objects 5 % smaller for rows of random bytes and words, and 0.5 to 2 % larger for lines of JSON, in an eighth to
+a fifth more time. Level 2 takes another tenth; it makes the rows 3 % smaller, and the lines up to 2 % larger. Level 3
+takes two to three times as long as level 1."""
 
 MAX_WINDOW_BYTES = 8 << 20
 """The largest window that a reader accepts: what zstd asks each decoder to support."""

@@ -48,7 +48,7 @@ class State:
         _require(self._library.litelog_hash(self._words.ctypes.data, _address(data), len(data)), data)
 
     def take_with(self, data: memoryview, other: State, other_data: memoryview) -> None:
-        """Take ``data``, and let ``other`` take ``other_data``, which is as long, in the time that one of them takes."""
+        """Take ``data``, and let ``other`` take ``other_data``, which is as long: both in the time of one."""
         assert self._library is not None
         assert len(data) == len(other_data)
         places = (self._words.ctypes.data, _address(data), other._words.ctypes.data, _address(other_data))

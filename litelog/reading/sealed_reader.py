@@ -13,7 +13,9 @@ from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
     LitelogError,
+    NotEnoughMemoryError,
     NotFoundError,
+    StoreError,
 )
 from litelog.formats import Expectation
 from litelog.objects.frame_table import frames_of
@@ -24,7 +26,7 @@ from litelog.objects.snapshot_entries import check_entry
 from litelog.reading.fetch import ordered_prefetch, read_verified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Executor
 
     from litelog.formats import LogFormat
@@ -107,9 +109,31 @@ class OpenedSealed:
         CorruptObjectError. ``held``: the bytes, if the caller has read them."""
         return read_verified(lambda: self.read(frames), decode, self.held(frames) if held is None else held)
 
-    def read_run(self, run: range, log_format: LogFormat) -> DecodedRun:
-        """Read a run of frames, and check it. Raises as ``decode_run``, and NotFoundError."""
-        return self.read_verified(run, lambda body: decode_run(self.entry.key, self.footer, run, body, log_format))
+    def receive(self, runs: Sequence[range]) -> Iterator[tuple[range, memoryview]]:
+        """Read runs of frames that lie back to back with one GET, and yield each with its bytes as they come. Fewer
+        bytes if the object ends early. Raises NotFoundError and StoreError."""
+        if not runs or self.body is not None:
+            yield from ((run, self.held(run) or memoryview(b"")) for run in runs)
+            return
+        entry, stored = self.entry, self.footer.frames.stored_range(frames_of(runs))
+        with self.client.open_sealed_segment(entry.generation, entry.sealed_index, stored.start, len(stored)) as stream:
+            for run in runs:
+                try:
+                    body = stream.read(len(self.footer.frames.stored_range(run)))
+                except OSError as error:
+                    raise StoreError("read", entry.key, str(error)) from error
+                except MemoryError as error:
+                    raise NotEnoughMemoryError(entry.key) from error
+                yield run, memoryview(body)
+
+    def read_run(self, run: range, log_format: LogFormat, held: memoryview | None = None) -> DecodedRun:
+        """Read a run of frames, and check it. ``held``: its bytes, if the caller has read them. Raises as
+        ``decode_run``, and NotFoundError."""
+
+        def decode(body: memoryview) -> DecodedRun:
+            return decode_run(self.entry.key, self.footer, run, body, log_format)
+
+        return self.read_verified(run, decode, held)
 
 
 @dataclass(frozen=True, slots=True)

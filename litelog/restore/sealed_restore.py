@@ -18,7 +18,7 @@ from litelog.codec.frame_codecs import DECODERS
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
 from litelog.objects.frame_table import frames_of
-from litelog.objects.sealed_decoding import DecodedRun, check_run, decode_run
+from litelog.objects.sealed_decoding import DecodedRun, check_run
 from litelog.reading.sealed_reader import open_sealed
 from litelog.restore.commit_writer import WrittenRun
 from litelog.restore.journal import VerifiedBytes
@@ -38,11 +38,9 @@ if TYPE_CHECKING:
     from litelog.restore.plan import SealedSpan
     from litelog.stores.replica_client import ReplicaClient
 
-GROUP_BYTES = 4 << 20
-"""The approximate size of one ranged GET of a sealed segment, in bytes; more if a commit is larger."""
-
 GROUP_LOG_BYTES = 12 << 20
-"""The most bytes of the log in one ranged GET: a worker holds them."""
+"""The most bytes of the log that one ranged GET reads; more if a commit is larger. A worker holds one run of them at a
+time, and all of them only if an earlier restore has written them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,22 +141,16 @@ class SealedRestorer:
         return RestoredObject(tuple(parts), objects=int(is_last))
 
     def _write(self, opened: OpenedSegment, group: Sequence[range], file: int) -> list[WrittenRun]:
-        """Write a group, and return its parts."""
-        key, footer, whole = opened.piece.entry.key, opened.footer, frames_of(group)
-
-        def write(body: memoryview) -> list[WrittenRun]:
-            parts = []
-            for run in group:
-                self._check_stop()
-                part = footer.frames.stored_part(body, whole, run)
-                decoded = decode_run(key, footer, run, part, self._format)
-                parts.append(self._write_run(opened, run, decoded, file))
-            return parts
-
+        """Write a group as it is received, and return its parts."""
+        parts, sealed = [], opened.sealed
         try:
-            return opened.sealed.read_verified(whole, write) if group else []
+            for run, body in sealed.receive(group):
+                self._check_stop()
+                decoded = sealed.read_run(run, self._format, body)
+                parts.append(self._write_run(opened, run, decoded, file))
         except NotFoundError as error:
-            raise ReplicaGapError(key) from error
+            raise ReplicaGapError(sealed.entry.key) from error
+        return parts
 
     def _reuse(self, opened: OpenedSegment, number: int, file: int) -> list[WrittenRun] | None:
         """The parts of a group whose bytes an earlier restore left; None if it left none, or if they have changed."""
@@ -240,7 +232,7 @@ def _groups(piece: SealedSpan, footer: SealedFooter) -> tuple[tuple[range, ...],
     """At least one group: also an empty piece has a file."""
     frames = footer.frames
     runs = frames.runs(frames.for_offsets(piece.start, piece.stop))
-    return tuple(map(tuple, frames.groups(runs, GROUP_LOG_BYTES, GROUP_BYTES))) or ((),)
+    return tuple(map(tuple, frames.groups(runs, GROUP_LOG_BYTES))) or ((),)
 
 
 def _check_before(piece: SealedSpan, footer: SealedFooter, run: range, head: memoryview) -> None:

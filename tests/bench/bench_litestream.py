@@ -293,6 +293,7 @@ def measurements(chosen: Sequence[str]) -> Iterator[Callable[[Stage, Program, Fi
 @click.option("--seconds", default=20.0, help="Seconds of steady appends, and of idleness.")
 @click.option("--rounds", default=3, help="Number of interleaved rounds.")
 @click.option("--rows", "chosen", multiple=True, type=click.Choice(ROWS), help="Measure only these.  [default: all]")
+@click.option("--compression", "compressions", multiple=True, help="Measure litelog with this one as well.")
 @click.option("--endpoint", help="URL of an S3 server, with the access keys bench and bench-secret.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--append", hidden=True)
@@ -304,6 +305,7 @@ def main(  # noqa: PLR0917
     seconds: float,
     rounds: int,
     chosen: tuple[str, ...],
+    compressions: tuple[str, ...],
     endpoint: str | None,
     as_json: bool,
     append: str | None,
@@ -315,7 +317,7 @@ def main(  # noqa: PLR0917
         return
     os.environ |= {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET}
     os.environ.pop("AWS_CA_BUNDLE", None)  # Litestream 0.5.18 does not start with it
-    programs, figures = find_programs(), Figures()
+    programs, figures = find_programs(compressions), Figures()
     report = Report(f"litelog beside {', '.join(program.name for program in programs[1:]) or 'nothing'}")
     with ExitStack() as stack:
         work = stack.enter_context(bench_folder(folder))

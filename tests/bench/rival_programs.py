@@ -65,9 +65,11 @@ class Program(Protocol):
 
 
 class Litelog:
-    """This litelog, with its defaults."""
+    """This litelog, with its defaults, or with another compression."""
 
-    name = "litelog"
+    def __init__(self, compression: str = "") -> None:
+        self.name = f"litelog {compression}".strip()
+        self._settings = {"compression": compression} if compression else {}
 
     def make(self, source: Path, rows: Sequence[bytes]) -> None:
         with LogWriter(str(source), fsync="never", segment_bytes=SEGMENT_BYTES) as writer:
@@ -79,7 +81,7 @@ class Litelog:
 
     def daemon(self, work: Path, sources: Sequence[Path], place: Place) -> list[str]:
         logs = [{"path": str(source), "replicas": [self._url(source, place)]} for source in sources]
-        (work / "litelog.yml").write_text(yaml.safe_dump({"addr": "off", "logs": logs}))
+        (work / "litelog.yml").write_text(yaml.safe_dump({"addr": "off", "logs": logs, **self._settings}))
         state = ["--state-dir", str(work / "state")]
         return [str(LITELOG), "replicate", "--quiet", *state, "--config", str(work / "litelog.yml")]
 
@@ -161,11 +163,12 @@ class _DatabaseAppender:
         self._database.close()
 
 
-def find_programs() -> list[Program]:
-    """litelog, and each binary on the path whose name begins with ``litestream``."""
+def find_programs(compressions: Sequence[str] = ()) -> list[Program]:
+    """litelog, with its defaults and with each of ``compressions``, and each binary on the path whose name begins with
+    ``litestream``."""
     found: dict[str, Path] = {}
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         for path in sorted(Path(folder).glob("litestream*")) if folder else ():
             if shutil.which(path):
                 found.setdefault(path.name, path)
-    return [Litelog(), *map(Litestream, found.values())]
+    return [Litelog(), *map(Litelog, compressions), *map(Litestream, found.values())]

@@ -72,9 +72,9 @@ def test_digests_of_several_threads_are_those_of_hashlib() -> None:
 def test_bytes_wait_for_another_digest_and_then_both_are_hashed() -> None:
     first, second = JointSha256(1 << 20), JointSha256(1 << 20)
     first.update(BYTES[: 1 << 19])
-    assert first._waiting == 1 << 19
+    assert first.waiting == 1 << 19
     second.update(BYTES[: 1 << 19])
-    assert (first._waiting, second._waiting) == (0, 0)
+    assert (first.waiting, second.waiting) == (0, 0)
 
 
 @needs_library
@@ -82,7 +82,7 @@ def test_no_more_bytes_wait_than_may() -> None:
     digest = JointSha256(LEAST_BYTES)
     for at in range(0, len(BYTES), 5_000):
         digest.update(BYTES[at : at + 5_000])
-        assert digest._waiting <= LEAST_BYTES
+        assert digest.waiting <= LEAST_BYTES
     assert digest.hexdigest() == expected([BYTES])
 
 
@@ -94,7 +94,7 @@ def test_a_digest_that_nobody_finishes_is_gone_with_its_bytes() -> None:
     gc.collect()
     left = JointSha256(1 << 20)
     left.update(BYTES)
-    assert (left._waiting, left.hexdigest()) == (1 << 20, expected([BYTES]))
+    assert (left.waiting, left.hexdigest()) == (1 << 20, expected([BYTES]))
 
 
 @needs_library
