@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -365,3 +367,55 @@ def test_an_identity_is_never_overwritten(litelog: Command) -> None:
     assert (litelog.folder / "key.txt").read_text() == before
     assert (litelog.folder / "key.txt").stat().st_mode & 0o077 == 0
     assert litelog("key", "show", "key.txt", "--json").lines == [{"version": 1, "public_keys": [public]}]
+
+
+def test_logs_states_and_what_a_failed_restore_leaves_show_nothing(tree: Command) -> None:
+    """The daemon runs with ``-v``, sees the log change, and cannot write; restores fail. The log's folder is named in
+    its configuration, so its name is in the daemon's lines; the names of log segments are not."""
+    said = []
+    append(tree, 3, RECORDS)
+    said.append(tree("-v", "replicate", "--once", "--config", "c.yml"))
+    (tree.folder / f"{CANARY}-log" / f"{CANARY}-0.txt").unlink()
+    said.append(tree("-v", "replicate", "--once", "--config", "c.yml"))
+    for part in ("segment", "wal"):
+        for damaged in (tree.folder / "replica").rglob(f"*.{part}.lz4"):
+            damaged.write_bytes(damaged.read_bytes()[:-10])
+    key(tree, "other.txt")
+    for identity in ("key.txt", "other.txt"):
+        failed = tree("-v", "restore", "replica", "-o", "out", "--pattern", "*", "--identity", identity)
+        assert failed.code in (ExitCode.USAGE, ExitCode.CORRUPTION), failed.err
+        assert SECRET not in failed.out + failed.err
+        assert [path.name for path in tree.folder.iterdir() if "out" in path.name] == []
+    for done in said:
+        assert done.code == 0, done.err
+        assert SECRET not in done.out + done.err
+        assert not re.search(f"{CANARY}-[0-9]", done.out + done.err)
+    states = [path for path in (tree.folder / "state").rglob("*") if path.is_file()]
+    assert states
+    assert all(path.stat().st_mode & 0o077 == 0 for path in states)
+    assert SECRET.encode() not in whole(tree.folder / "state")
+
+
+KILLED_AT_ITS_JOURNAL = """
+import os, signal
+from litelog.restore.journal import Journal
+Journal.sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_restore_that_is_killed_leaves_a_journal_without_content_and_a_folder_for_its_user_alone(
+    tree: Command,
+) -> None:
+    restore = ("restore", "replica", "-o", "out", "--pattern", "*", "--identity", "key.txt")
+    tree.before = KILLED_AT_ITS_JOURNAL
+    assert tree(*restore).code == -signal.SIGKILL
+    tree.before = ""
+    left = tree.folder / ".out.litelog-restoring"
+    assert left.stat().st_mode & 0o077 == 0
+    journal = (left / ".litelog-restore-journal").read_bytes()
+    assert journal
+    assert SECRET.encode() not in journal
+    assert tree(*restore).code == 0
+    assert whole(tree.folder / "out") == log(tree)
+    assert not left.exists()
+    assert SECRET.encode() not in whole(tree.folder / "state")

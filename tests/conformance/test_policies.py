@@ -33,6 +33,7 @@ from tests.builders.real_servers import KEY_ID, MINIO, REGION, SECRET, started
 from tests.builders.restoring import files_in
 from tests.builders.servers import ACCESS_KEY_ID, SECRET_ACCESS_KEY, permissions_checked, permissions_ignored, s3_server
 from tests.builders.servers import REGION as MOTO_REGION
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -44,6 +45,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.xdist_group("s3
 
 LACKING = find_lacking_users()
 HOURS = 3600 * 1_000_000
+SECOND = timedelta(seconds=1)
 
 
 @dataclass
@@ -270,3 +272,62 @@ def test_a_pruner_prunes_and_writes_nothing(world: World) -> None:
     restored = world.run(reader, "restore", world.url, "-o", str(world.folder / "restored"))
     assert restored.returncode == 0, restored.stderr
     assert world.run(reader, "verify", world.url).returncode == 0
+
+
+def versions(world: World) -> list[dict[str, str]]:
+    """The keys and versions of all objects of the replica, as they were put first."""
+    with permissions_ignored():
+        found = world.service.client().list_object_versions(Bucket=world.bucket, Prefix="a/log/")["Versions"]
+    return [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
+
+
+def test_a_thief_of_the_daemons_credentials_is_named_and_what_he_hid_is_restored(world: World) -> None:
+    if not world.keeps:
+        pytest.skip("the bucket keeps no versions: what a thief deletes there is gone")
+    daemon = world.user(Role.DAEMON)
+    world.ship(daemon)
+    when = datetime.now(UTC) + timedelta(seconds=2)
+    wait_until(lambda: datetime.now(UTC) > when)
+    before = versions(world)
+    store = open_store(world.url, daemon)
+    keys = world.listed()
+    for key in keys[1:]:
+        store.put(key, [b"what a thief writes"], create_only=False)
+    for key in keys:
+        store.delete([key])
+    for each in before:
+        with pytest.raises(StoreError, match="no permission"):
+            store._connection.request("delete", each["Key"], "delete_object", **each)
+    store.close()
+    reader = world.user(Role.READER)
+    said = world.run(reader, "verify", world.url, "--json")
+    assert said.returncode != 0
+    lost = world.run(reader, "restore", world.url, "-o", str(world.folder / "lost"))
+    assert lost.returncode != 0
+    words = ("restore", world.url, "-o", str(world.folder / "restored"), "--as-of", (when - SECOND).isoformat())
+    restored = world.run(reader, *words)
+    assert restored.returncode == 0, restored.stderr
+    assert files_in(world.folder / "restored") == world.log.files()
+
+
+def test_locks_hold_against_who_may_do_everything_but_end_them(world: World) -> None:
+    """Compliance: not even the administrator deletes a version before its time."""
+    if not world.lock or not world.service.judges_batches:
+        pytest.skip("only MinIO's bucket with a lock")
+    daemon = world.user(Role.DAEMON)
+    world.ship(daemon)
+    administrator = world.service.options(world.service.administrator)
+    store = open_store(world.url, administrator)
+    for each in versions(world):
+        with pytest.raises(StoreError):
+            store._connection.request("delete", "", "delete_object", **each, BypassGovernanceRetention=True)
+    store.close()
+    locked = open_store(world.url, {**daemon, "retain": "2d"})
+    assert locked.locks is not None
+    for key, _ in list(locked.locks.list("")):
+        locked.locks.extend(key)
+    locked.close()
+    client = world.service.client()
+    ends = [client.head_object(Bucket=world.bucket, Key=f"a/log/{key}") for key in world.listed()]
+    later = datetime.now(UTC) + timedelta(days=1, hours=23)
+    assert all(each["ObjectLockRetainUntilDate"] > later for each in ends)
