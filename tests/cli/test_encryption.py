@@ -403,7 +403,7 @@ Journal.sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_restore_that_is_killed_leaves_a_journal_without_content_and_a_folder_for_its_user_alone(
+def test_a_killed_restore_leaves_no_content_in_its_journal(
     tree: Command,
 ) -> None:
     restore = ("restore", "replica", "-o", "out", "--pattern", "*", "--identity", "key.txt")
