@@ -83,7 +83,11 @@ class LogCheck:
                     raise failure
             yield json.dumps({"version": VERSION, **self._report.as_json()}).encode() + b"\n"
         finally:
-            self._left.set()
+            self.end()
+
+    def end(self) -> None:
+        """End the check: nobody waits for its result."""
+        self._left.set()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         from litelog.verify.local_log import SETTLE_SECONDS, check_log  # noqa: PLC0415 - a daemon starts without it

@@ -218,12 +218,14 @@ class LogHandlers:
             return answer_error(error)
         self._permits.watch(reader, permit_of(request))
 
+        check = LogCheck(served, reader, self._logs.limits.rate)
+
         def leave() -> None:
+            check.end()
             self._is_checking = False
             self._leave(served, reader)
 
-        pieces = LogCheck(served, reader, self._logs.limits.rate).pieces()
-        return await self._stream(request, pieces, ReportFraming(), leave)
+        return await self._stream(request, check.pieces(), ReportFraming(), leave)
 
     async def mirrors(self, request: Request) -> Response:
         """The mirrors of a log, once one of them has come to a sequence, or after a while."""

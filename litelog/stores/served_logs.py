@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from litelog.errors import ConfigError
 from litelog.stores.object_store import ListsLogs
-from litelog.stores.registry import open_store
+from litelog.stores.opening import naming_store
+from litelog.stores.registry import open_store, redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,13 +43,15 @@ class ServedLogsView:
         if not isinstance(store, ListsLogs):
             store.close()
             raise ConfigError(f"{url}: is not a pattern for the logs of a daemon: write http://HOST:PORT/logs/PATTERN")
+        self._url = redact(url)
         self._store = store
         self._revision: str | None = None
 
     def look(self, seconds: float = 0.0) -> Sequence[NamedLog]:
         """Return the served logs that match, sorted by name. The daemon answers after ``seconds``, or as soon as its
         logs are others than at the last look. Raises as ``find_served_logs``."""
-        self._revision, listed = self._store.list_logs(self._revision, seconds)
+        with naming_store(self._url):
+            self._revision, listed = self._store.list_logs(self._revision, seconds)
         found = [NamedLog(name, where) for name, where in listed]
         return sorted((log for log in found if _is_relative(log.name)), key=lambda log: log.name)
 

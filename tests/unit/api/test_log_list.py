@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import threading
 from typing import TYPE_CHECKING
 
@@ -85,3 +86,14 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         litelog.LogList("http://localhost:9977/logs", recursive=True)
     with pytest.raises(litelog.ConfigError, match="not a pattern for the logs of a daemon"):
         litelog.LogList(f"file://{tmp_path}")
+
+
+def test_a_daemon_that_is_away_is_named_and_waited_for() -> None:
+    pytest.importorskip("urllib3")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/logs"  # nobody listens there
+        with litelog.LogList(url, poll_interval=0.01) as logs:
+            assert not logs.wait(0.05)
+            with pytest.raises(litelog.StoreError, match=f"{url}/.*list logs"):
+                logs.names()
