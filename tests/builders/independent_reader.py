@@ -21,6 +21,7 @@ from crc32c import crc32c
 if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
 
+_CHECKPOINT = re.compile(r"checkpoints/[0-9a-f]{16}/[0-9a-f]{16}\.json")
 _WAL = re.compile(r"generations/([0-9a-f]{16})/wal/([0-9a-f]{16})/([0-9a-f]{16})\.wal\.lz4")
 _SNAPSHOT = re.compile(r"generations/([0-9a-f]{16})/snapshots/([0-9a-f]{16})\.snapshot\.lz4")
 _SEALED = re.compile(r"generations/([0-9a-f]{16})/segments/([0-9a-f]{16})\.segment\.lz4")
@@ -142,7 +143,7 @@ def read_replica(store: ObjectStore) -> dict[str, Generation]:
         elif match := _WAL.fullmatch(key):
             _add(generations[match[1]], key, held[key], int(match[2], 16), int(match[3], 16))
         else:
-            assert _CLAIM.fullmatch(key), key
+            assert _CLAIM.fullmatch(key) or _CHECKPOINT.fullmatch(key), key
     for generation in generations.values():
         _resolve(generations, generation)
     for name, generation in generations.items():

@@ -1,6 +1,7 @@
 """Kills the daemon at every system call that changes the disk, then starts it again: no acknowledged record is lost.
 
-It also kills the daemon while it seals log segments that were finished before it started, or while it was away.
+It also kills the daemon while it seals log segments that were finished before it started, or while it was away, and
+while it signs checkpoints: these stay one chain.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from litelog.checkpoints.replica_checkpoints import compare_with_own, find_trusted, read_checkpoints
 from litelog.encryption.identities import new_identity
 from litelog.formats.registry import open_format
 from litelog.log.writer import LogWriter
@@ -20,6 +22,7 @@ from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.opening import decrypting
 from replica_clients.file import FileStore
+from tests.builders.checkpoints import KEY, PRIVATE
 from tests.builders.independent_reader import read_replica
 from tests.faults.figures import report
 from tests.faults.processes import count_records, segments
@@ -52,7 +55,7 @@ from litelog.encryption.recipients import read_recipients
 from litelog.shipping.backlog import BacklogSealer
 from litelog.shipping.claim_encryption import EncryptedClaims, OwnerKeys
 from litelog.shipping.ownership import Owner
-from litelog.shipping.context import Executors, LogSource, ReplicaContext, Settings
+from litelog.shipping.context import CheckpointPolicy, Executors, LogSource, ReplicaContext, Settings
 from litelog.formats.registry import open_format
 from litelog.stores.encrypted_store import EncryptedStore
 from litelog.stores.object_store import ObjectReplicaClient
@@ -66,7 +69,7 @@ class Teller:
     def on_snapshot_written(self, event): pass
     def on_wal_segment_shipped(self, event): print(event.header.next, flush=True)
 
-log, replica, state, seals, recipient = sys.argv[1:]
+log, replica, state, seals, recipient, key = sys.argv[1:]
 clock = SystemClock()
 source, store, folder = LogSource(log, open_format("litelog")), open_store(replica), StateFolder(state, log)
 claims = None
@@ -76,7 +79,8 @@ if recipient:
     claims = EncryptedClaims(read_recipients([recipient]), keys)
 client = ObjectReplicaClient(store)
 workers = Executors(ThreadPoolExecutor(1), ThreadPoolExecutor(1))
-settings = Settings(max_segment_bytes=4096, snapshot_segments=1)
+checkpoints = CheckpointPolicy(key) if key else None
+settings = Settings(max_segment_bytes=4096, snapshot_segments=1, checkpoints=checkpoints)
 context = ReplicaContext(source, client, workers, clock, Teller(), settings)
 sealer = BacklogSealer(context) if seals == "seals" else None
 owner = Owner(
@@ -86,6 +90,9 @@ replica = Replica(context, folder, owner)
 while replica.sync():
     pass
 assert replica.archive.status.error is None, replica.archive.status.error
+if key:
+    replica.archive.finish()
+    assert replica.archive.checkpointer.status.error is None, replica.archive.checkpointer.status.error
 replica.close()
 """
 """Syncs, seals and writes snapshots one after the other, in one thread. strace counts calls by thread, and no call may
@@ -134,11 +141,20 @@ def make_rekeyed(place: Path, warm: Warm) -> None:
     (place / "recipient").write_text(public[1])
 
 
+def make_signed(place: Path, warm: Warm) -> None:
+    """A log that was shipped with checkpoints, and grew by three log segments."""
+    (place / "key").write_text(PRIVATE)
+    append(place / "log", 0, 15)
+    assert ship(place, warm).returncode == 0
+    append(place / "log", 15, 45)
+
+
 def ship(place: Path, warm: Warm, *tracing: str, seals: bool = False) -> subprocess.CompletedProcess[str]:
     """Run a daemon until all is shipped. ``seals``: when it starts, it ships finished log segments sealed."""
     folders = [str(place / name) for name in ("log", "replica", "state")]
     recipient = (place / "recipient").read_text() if (place / "recipient").exists() else ""
-    return run_traced(warm, tracing, SCRIPT, *folders, "seals" if seals else "", recipient)
+    key = str(place / "key") if (place / "key").exists() else ""
+    return run_traced(warm, tracing, SCRIPT, *folders, "seals" if seals else "", recipient, key)
 
 
 def steps_of(place: Path, warm: Warm, calls: str, situation: str, *, seals: bool) -> Iterable[int]:
@@ -176,6 +192,16 @@ def restored(place: Path) -> Path:
     return place / "restored"
 
 
+def require_chain(place: Path) -> None:
+    """Assert that the checkpoints are one chain, which states all of the log."""
+    client = ObjectReplicaClient(open_store(place))
+    stored, damaged = read_checkpoints(client)
+    chain = find_trusted(stored, [KEY]).chain
+    assert (damaged, len(chain)) == ([], len(stored))
+    compared = compare_with_own(client, open_format, [KEY])
+    assert (compared.differences, compared.compared) == ((), len(segments(place / "log")))
+
+
 def standing_for_sealed(place: Path) -> int:
     """The number of WAL segments in the replica that stand for a sealed segment."""
     generations = read_replica(open_store(place)).values()
@@ -196,6 +222,7 @@ SITUATIONS = {
     "diverged, sealed": (make_diverged, True),
     "away, sealed": (make_away, True),
     "rekeyed, sealed": (make_rekeyed, True),
+    "signed": (make_signed, False),
 }
 
 
@@ -225,6 +252,8 @@ def test_a_daemon_killed_at_any_call_continues_where_it_was(
         assert {name: sealed_in(place)[name] for name in there} == there
         assert segments(restored(place)) == segments(place / "log"), (calls, step)
         assert count_records(place / "restored") >= acknowledged
+        if situation == "signed":
+            require_chain(place)
         assert standing_for_sealed(place) == (2 if situation == "away, sealed" else 0), (calls, step)
     else:
         pytest.fail(f"still killed at call {MOST_STEPS}")
