@@ -311,6 +311,9 @@ def _lines(comparison: CheckpointComparison) -> Iterator[str]:
         yield f"{of}: nothing of it is left to compare: give a newer one"
     elif comparison.time is None:
         yield f"{of} is reached"
+    elif comparison.chain and not comparison.compared:
+        others = format_count(comparison.chain - 1, "other")
+        yield f"{of}, signed by {comparison.signer}: it continues {others}; there is no replica to compare with them"
     else:
         signer = "" if comparison.signer is None else f", signed by {comparison.signer}"
         segments = format_count(comparison.compared, "log segment")

@@ -41,6 +41,8 @@ class CheckpointComparison:
     """What is missing or different."""
     number: int | None = None
     """The checkpoint's number, if it is the replica's own."""
+    chain: int = 0
+    """How many checkpoints of the replica are one chain up to this one."""
 
     @property
     def is_unjudged(self) -> bool:
@@ -51,6 +53,7 @@ class CheckpointComparison:
         """The comparison as JSON values, for programs. The time is in microseconds since 1970."""
         return {
             "number": self.number,
+            "chain_count": self.chain,
             "position": None if self.position is None else str(self.position),
             "time": self.time,
             "signer": self.signer,

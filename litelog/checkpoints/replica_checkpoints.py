@@ -113,7 +113,7 @@ def compare_with_own(
     """Compare a replica with its own checkpoints.
 
     Args:
-        client: The replica.
+        client: The replica; or a copy of its checkpoints alone, without any claim. Then only these are judged.
         formats: Opens the format of the log.
         trusted: Public keys, in hex, one of which must have signed them.
         known: A checkpoint of the replica that was copied earlier, which it must still hold; or a position, to which it
@@ -131,12 +131,12 @@ def compare_with_own(
     compared = CheckpointComparison(None, None, None, 0, 0, ())
     if expected is not None:
         stated = (expected.position, expected.time, expected.key)
-        compared = CheckpointComparison(*stated, 0, 0, (), expected.number)
+        compared = CheckpointComparison(*stated, 0, 0, (), expected.number, len(found.chain))
     try:
-        history = HeldHistory(client, formats)
-        if expected is not None:
-            compared = replace(history.compare(expected), number=expected.number)
-        if isinstance(known, Position):
+        history = HeldHistory(client, formats) if client.claims() or not stored else None
+        if expected is not None and history is not None:
+            compared = replace(history.compare(expected), number=expected.number, chain=len(found.chain))
+        if isinstance(known, Position) and history is not None:
             differences += history.reach(known).differences
     except (NothingToRestoreError, CorruptionError) as error:
         differences.append(f"cannot be compared: {error}")

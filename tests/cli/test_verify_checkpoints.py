@@ -183,6 +183,15 @@ def test_a_daemon_signs_and_verify_compares_with_its_checkpoints(litelog: Comman
     for replica in ("backup", "copied"):
         done = litelog("verify", replica, "--expect-at-least", str(known), "--trusted-key", "pub.pem")
         assert done.code == ExitCode.DONE, done.out
+    old = shutil.copy(checkpoints[0], litelog.folder / "older")
+    shutil.copytree(litelog.folder / "backup" / "checkpoints", litelog.folder / "shown" / "checkpoints")
+    done = litelog("verify", "shown", "--expect-at-least", str(old), "--trusted-key", "pub.pem")
+    assert (done.code, "it continues 1 other;" in done.out.splitlines()[-1]) == (ExitCode.DONE, True), (
+        done.out + done.err
+    )
+    assert litelog("verify", "shown").code == ExitCode.NOTHING_TO_RESTORE
+    done = litelog("verify", "shown", "--expect-at-least", "pub.pem", "--trusted-key", "pub.pem")
+    assert done.code == ExitCode.CORRUPTION
     checkpoints[-1].unlink()
     assert litelog("verify", "backup", "--trusted-key", "pub.pem").code == ExitCode.DONE
     done = litelog("verify", "backup", "--expect-at-least", str(known), "--trusted-key", "pub.pem")

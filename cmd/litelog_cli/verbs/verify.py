@@ -232,7 +232,7 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
                 if _replica_option(options) is not None:
                     raise  # it needs the contents
                 report = verify_without_identity(client.store, parallelism=options.parallelism, watch=watch)
-        if report.is_empty:
+        if report.is_empty and not (options.trusted_keys and report.checkpoints):
             raise NoReplicaError(client.url)
         drill = None
         if options.restore_drill:
