@@ -18,6 +18,7 @@ from litelog.server.status_view import HealthThresholds, StatusView
 from litelog.server.verdict import judge
 from litelog.shipping.divergence import read_divergence
 from litelog.shipping.final_error import read_final_error
+from litelog.shipping.lock_extension import read_locks
 from litelog.shipping.state import Running, Unclaimed, read_state
 from litelog.system.clock import SystemClock
 from litelog.verify.scrub import read_result
@@ -139,6 +140,8 @@ def _of_folder(folder: str, url: str, log: str | None, name: str) -> tuple[Repli
             damaged=verified.damaged,
             damaged_since=verified.damaged_since or None,
         )
+    if (locks := read_locks(folder)) is not None:
+        status = replace(status, lock_error=locks.error, locks_extended=locks.time or None)
     more: dict[str, object] = {
         "lag_bytes": None if log is None else _measure(log, claim.format, state.place),
         "last_shipped": format_time(shipped) if shipped else None,

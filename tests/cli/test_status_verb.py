@@ -17,6 +17,9 @@ pytest.importorskip("prometheus_client")
 
 from litelog.errors import ExitCode
 from litelog.log.replica_registry import log_state_folder
+from litelog.shipping.lock_extension import FILE as LOCKS
+from litelog.shipping.lock_extension import LockResult
+from litelog.system.checked_files import NoteFile
 from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
@@ -227,6 +230,18 @@ def test_without_a_daemon_the_state_folder_shows(litelog: Command) -> None:
     assert (replica["next"], replica["lag_bytes"], replica["lag_seconds"]) == (3, grown, None)
     assert "no daemon answers at unix:" in done.err
     assert litelog("status", "--config", "c.yml", "log").code == ExitCode.DONE
+
+
+def test_locks_that_were_not_extended_are_shown_without_a_daemon(litelog: Command) -> None:
+    litelog.lines(3)
+    configure(litelog)
+    assert litelog("replicate", "--once", "--config", "c.yml").code == ExitCode.DONE
+    (folder,) = {path.parent for path in (litelog.folder / "state").rglob("state.json")}
+    NoteFile(str(folder / LOCKS), LockResult, "").write(LockResult(1_795_600_000_000_000, 60.0, 1, "lock: denied"))
+    (report,) = litelog("status", "--config", "c.yml", "--json").lines
+    found = report["logs"][0]["replicas"][0]
+    assert (found["lock_error"], found["locks_extended"]) == ("lock: denied", "2026-11-25T09:46:40.000Z")
+    assert "locks_failing" in json.dumps(report["reasons"])
 
 
 def test_a_replica_of_a_log_that_never_appeared_was_never_synced(litelog: Command) -> None:

@@ -110,7 +110,7 @@ class Case:
         return self.verdict in ("safe", "unknown")
 
 
-WITHOUT_TIME = ("lost", "archive_failing", "verify_failing", "locks_failing", "source_unreadable")
+WITHOUT_TIME = ("lost", "archive_failing", "checkpoint_failing", "verify_failing", "locks_failing", "source_unreadable")
 """The kinds of reasons that need not say since when."""
 Q = "'s3://bucket/the orders'"
 GONE = {"phase": "backing off", "error": f"{LOG}: no such folder", "source_missing": True}
@@ -197,6 +197,11 @@ CASES = [
     Case(
         "sealing fails", Daemon([replica(archive_error="put: denied"), replica("file:///well")]), "safe",
         ("archive_failing",), "Safe, with a warning: 1 of 2 replicas troubled", "troubled", "put: denied",
+        f"litelog check {Q}",
+    ),
+    Case(
+        "a checkpoint cannot be written", Daemon([replica(checkpoint_error="put: denied")]), "safe",
+        ("checkpoint_failing",), "Safe, with a warning: 1 of 1 replica troubled", "troubled", "put: denied",
         f"litelog check {Q}",
     ),
     Case(
