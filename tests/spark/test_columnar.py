@@ -182,6 +182,17 @@ def test_tasks_total_the_records_of_each_key(spark: Any, url: str) -> None:
     assert ", by key" not in _plan(java.groupBy("key").agg({"value": "max"}))
 
 
+def test_nulls_are_in_no_total(spark: Any, url: str, tmp_path: Path) -> None:
+    """Logs of lines have no timestamps, and rows that show damage have no values."""
+    (tmp_path / "log-1").write_bytes(b"first\nsecond\nthird\n")
+    lines = spark.read.format("litelog").option("format", "lines")
+    totals = lines.load(str(tmp_path)).groupBy("key").agg({"timestamp": "min", "sequence": "count"})
+    assert totals.selectExpr("key", "`min(timestamp)`", "`count(sequence)`").collect() == [(None, None, 3)]
+    assert lines.load(str(tmp_path)).groupBy("key").agg({"timestamp": "count"}).collect() == [(None, 0)]
+    lenient = spark.read.format("litelog").option("mode", "PERMISSIVE").load(url)
+    assert ", by key" not in _plan(lenient.groupBy("key").agg({"value": "count"}))
+
+
 @pytest.mark.parametrize("together", [1, 2], ids=["different", "in pairs"])
 def test_a_task_with_many_keys_returns_some_of_them_several_times(spark: Any, tmp_path: Path, together: int) -> None:
     """If most keys are different, it returns each record. Otherwise it empties its table of keys when the table is

@@ -3,7 +3,6 @@ package litelog.spark;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
 import litelog.spark.LitelogProvider.LitelogTable;
@@ -28,14 +27,13 @@ public final class LitelogCatalog implements TableCatalog {
 
   private final LitelogProvider provider = new LitelogProvider();
   private String name;
-  private Map<String, String> options;
+  private CaseInsensitiveStringMap options;
   private String place;
 
   @Override
   public void initialize(String named, CaseInsensitiveStringMap given) {
     name = named;
-    options = new HashMap<>(given.asCaseSensitiveMap());
-    options.keySet().removeIf("path"::equalsIgnoreCase);
+    options = given;
     place = given.get("path");
     if (place == null) {
       throw new IllegalArgumentException("set spark.sql.catalog." + named + ".path to the place of the replicas");
@@ -79,9 +77,7 @@ public final class LitelogCatalog implements TableCatalog {
   }
 
   private CaseInsensitiveStringMap with(String path) {
-    Map<String, String> all = new HashMap<>(options);
-    all.put("path", path);
-    return new CaseInsensitiveStringMap(all);
+    return LitelogProvider.merged(options, Map.of("path", path));
   }
 
   @Override

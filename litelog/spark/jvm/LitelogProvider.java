@@ -8,7 +8,6 @@ import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
-import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
@@ -21,6 +20,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -33,11 +33,9 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
   private static final String ENGINE = "engine";
   private static final String ZONE = "timezone";
 
-  /** The columns that only Kafka's schema has: KAFKA_TYPES in schema.py. */
-  private static final Set<String> KAFKAS_OWN = Set.of("topic", "partition", "timestamptype", "headers");
-
-  /** The columns that only some formats have, which Python decodes: FORMAT_TYPES in schema.py. */
-  private static final Set<String> FORMATS_OWN = Set.of("command", "arguments", "ts", "transactions");
+  /** The columns that Python decodes: those that only Kafka's schema has, and those of some formats, as in schema.py. */
+  private static final Set<String> PYTHONS_OWN =
+      Set.of("topic", "partition", "timestamptype", "headers", "command", "arguments", "ts", "transactions");
 
   private final PythonDataSourceV2 python = new PythonDataSourceV2();
 
@@ -63,9 +61,9 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     try {
       String given = options.get("plan");
       return given != null ? ReadPlan.unpack(given).schema()
-          : ReadPlan.schemaOf(ReadPlan.MAPPER.readTree(ask("schema", options, null)));
+          : StructType.fromDDL(ReadPlan.MAPPER.readValue(ask("schema", options, null), String.class));
     } catch (IOException error) {
-      return python.inferSchema(withoutEngine(zoned(options))); // raises the error of Python's source
+      return python.inferSchema(inPython(zoned(options))); // raises the error of Python's source
     }
   }
 
@@ -81,37 +79,28 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     return options.getOrDefault(ENGINE, "java").equals("java") && !"gazette".equals(options.get("format"));
   }
 
-  private static CaseInsensitiveStringMap withoutEngine(CaseInsensitiveStringMap options) {
-    Map<String, String> others = new HashMap<>(options.asCaseSensitiveMap());
-    others.keySet().removeIf(ENGINE::equalsIgnoreCase);
-    return new CaseInsensitiveStringMap(others);
+  static CaseInsensitiveStringMap inPython(CaseInsensitiveStringMap options) {
+    return merged(options, Map.of(ENGINE, "python"));
   }
 
-  private static CaseInsensitiveStringMap merged(CaseInsensitiveStringMap options, CaseInsensitiveStringMap more) {
-    Map<String, String> all = new HashMap<>(options.asCaseSensitiveMap());
-    all.keySet().removeIf(more::containsKey);
-    all.putAll(more.asCaseSensitiveMap());
+  /** The options with more of them, whose names are in lower case. */
+  static CaseInsensitiveStringMap merged(CaseInsensitiveStringMap options, Map<String, String> more) {
+    Map<String, String> all = new HashMap<>(options);
+    all.putAll(more);
     return new CaseInsensitiveStringMap(all);
   }
 
   /** The options of a read, with the session's time zone for its times, unless they name a zone or no time. */
   private static CaseInsensitiveStringMap zoned(CaseInsensitiveStringMap options) {
     boolean isZoned = options.containsKey(ZONE) || options.keySet().stream().noneMatch(name -> name.contains("timestamp"));
-    var zone = Map.of(ZONE, SQLConf.get().sessionLocalTimeZone());
-    return isZoned ? options : merged(options, new CaseInsensitiveStringMap(zone));
+    return isZoned ? options : merged(options, Map.of(ZONE, SQLConf.get().sessionLocalTimeZone()));
   }
 
   /** Python's answer about a read with these options. {@code schema}: null to ask for it. */
   static byte[] ask(String what, CaseInsensitiveStringMap options, StructType schema) throws IOException {
-    ObjectNode request = ReadPlan.MAPPER.createObjectNode().put("ask", what);
+    ObjectNode request = ReadPlan.MAPPER.createObjectNode().put("schema", schema == null ? null : schema.json());
     zoned(options).forEach(request.putObject("options")::put);
-    request.put("slots", slots()).set("schema", schema == null ? null : ReadPlan.describe(schema));
-    return PythonWorker.ask(PythonWorker.driverPython(), request);
-  }
-
-  /** How many tasks the cluster runs at a time. */
-  static int slots() {
-    return SparkContext.getOrCreate().defaultParallelism();
+    return PythonWorker.askInDriver(what, request);
   }
 
   /** A table with these options. A read may add options. */
@@ -134,37 +123,27 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
       if (!isJava(asked)) {
         return python.newScanBuilder(asked);
       }
-      ScanBuilder inPython = python.newScanBuilder(withoutEngine(asked));
-      if (refusesNullKeys() || asksForKafka(asked) || hasAny(FORMATS_OWN)) {
-        return inPython;
-      }
-      String logs = NamedStream.logsOf(asked);
-      return new LitelogScanBuilder(() -> plan(asked), inPython.build(),
-          () -> new NamedStream(source, schema(), withoutEngine(asked), logs), logs, schema());
+      boolean hasPythons = Arrays.stream(schema().fields()).anyMatch(this::isPythons);
+      boolean isForPython = hasPythons || "kafka".equals(asked.get("recordschema"));
+      return isForPython ? scanInPython(asked) : new LitelogScanBuilder(this, asked);
     }
 
-    /** Whether the schema refuses null keys. Only Python raises an error for a null key. */
-    private boolean refusesNullKeys() {
-      return Arrays.stream(schema().fields()).anyMatch(one -> one.name().equalsIgnoreCase("key") && !one.nullable());
+    /** Whether only Python reads a column. Only Python raises an error for a null key. */
+    private boolean isPythons(StructField column) {
+      String name = column.name().toLowerCase(Locale.ROOT);
+      return PYTHONS_OWN.contains(name) || name.equals("key") && !column.nullable();
     }
 
-    /** Whether the columns are those of Kafka's schema, in which other columns have the names of a log's. */
-    private boolean asksForKafka(CaseInsensitiveStringMap asked) {
-      return "kafka".equals(asked.get("recordSchema"))
-          || hasAny(KAFKAS_OWN);
+    ScanBuilder scanInPython(CaseInsensitiveStringMap asked) {
+      return python.newScanBuilder(inPython(asked));
     }
 
-    private boolean hasAny(Set<String> names) {
-      return Arrays.stream(schema().fieldNames()).anyMatch(name -> names.contains(name.toLowerCase(Locale.ROOT)));
-    }
-
-    private ReadPlan plan(CaseInsensitiveStringMap asked) {
+    ReadPlan plan(CaseInsensitiveStringMap asked) {
       try {
         String planned = asked.get("plan");
         return planned != null ? ReadPlan.unpack(planned) : ReadPlan.parse(ask("plan", asked, schema()));
       } catch (IOException error) {
-        // raises the error of Python's source
-        python.newScanBuilder(withoutEngine(asked)).build().toBatch().planInputPartitions();
+        scanInPython(asked).build().toBatch().planInputPartitions(); // raises the error of Python's source
         throw new UncheckedIOException(error);
       }
     }

@@ -3,7 +3,6 @@ package litelog.spark;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.InterruptedIOException;
-import java.io.Serializable;
 import java.net.URI;
 import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
@@ -34,8 +33,8 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   private static final int MOST_AHEAD = 4;
 
   /** The settings that all tasks of a query share. {@code totals}: null for records. */
-  record Factory(StructType schema, Bounds bounds, long limit, KeyTotals.Query totals, String python)
-      implements PartitionReaderFactory, Serializable {
+  record Factory(StructType schema, long limit, KeyTotals.Aggregates totals, String python)
+      implements PartitionReaderFactory {
     @Override
     public PartitionReader<InternalRow> createReader(InputPartition partition) {
       throw new UnsupportedOperationException();
@@ -53,9 +52,6 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     }
   }
 
-  /** A group of runs that was requested ahead. */
-  private record Fetched(SealedObject.Group group, Future<ByteBuffer> body) {}
-
   private final Factory query;
   private final Iterator<ReadPlan.Part> parts;
   private final RecordColumns columns;
@@ -71,9 +67,9 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   private Future<SealedObject> nextObject;
   private SealedObject object;
   private Iterator<SealedObject.Group> groups = Collections.emptyIterator();
-  private final Deque<Fetched> ahead = new ArrayDeque<>();
+  private final Deque<Future<SealedObject.Group>> ahead = new ArrayDeque<>();
   private int window = 1;
-  private ByteBuffer body;
+  private SealedObject.Group group;
   private Iterator<SealedObject.Run> runs = Collections.emptyIterator();
   private PythonWorker worker;
   private ColumnarBatch batch;
@@ -97,24 +93,22 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
 
   /** Opens a sealed segment, and reads its first group, unless the query may end before it. */
   private SealedObject open(ReadPlan.Part opening) throws IOException {
-    SealedObject found = SealedObject.open(opening, query.bounds, query.python);
+    SealedObject found = SealedObject.open(opening, query.python);
     if (query.limit == Long.MAX_VALUE && !found.groups().isEmpty()) {
-      SealedObject.Group first = found.groups().get(0);
-      ByteBuffer read = fetch(found.url(), first);
-      found.groups().set(0, new SealedObject.Group(first.at(), first.size(), read, first.runs()));
+      found.groups().set(0, fetch(found.url(), found.groups().get(0)));
     }
     return found;
   }
 
   @Override
   public boolean next() throws IOException {
-    while (left > 0) {
-      batch = null;
+    if (left <= 0) {
+      return false;
+    }
+    batch = null;
+    while (batch == null || batch.numRows() == 0) {
       if (worker != null) {
-        batch = worker.next();
-        if (batch == null) {
-          stopWorker();
-        }
+        readRows();
       } else if (runs.hasNext()) {
         readRun(runs.next());
       } else if (groups.hasNext() || !ahead.isEmpty()) {
@@ -124,26 +118,31 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
       } else {
         return false;
       }
-      if (batch != null && batch.numRows() > 0) {
-        left -= batch.numRows();
-        return true;
-      }
     }
-    return false;
+    left -= batch.numRows();
+    return true;
+  }
+
+  private void readRows() throws IOException {
+    batch = worker.next();
+    if (batch == null) {
+      worker.close();
+      worker = null;
+    }
   }
 
   private void begin() throws IOException {
     part = nextPart;
     if (!part.isSealed()) {
-      ask(part.request("read", query.bounds));
+      ask(part.request("read"));
     } else {
       try {
         object = result(nextObject);
         object.metrics().forEach(metrics::add);
         groups = object.groups().iterator();
-        columns.begin(part, query.bounds.within(part.log()));
+        columns.begin(object);
       } catch (IOException error) {
-        leave(part.request("read", query.bounds), "it", error);
+        leave(part.request("read"), "a sealed segment", error);
       }
     }
     look();
@@ -151,49 +150,47 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
 
   private void readGroup() throws IOException {
     while (ahead.size() < window && groups.hasNext()) {
-      SealedObject.Group group = groups.next();
+      SealedObject.Group next = groups.next();
       URI url = object.url();
-      ahead.add(new Fetched(group, threads.submit(() -> fetch(url, group))));
+      ahead.add(threads.submit(() -> fetch(url, next)));
     }
     window = Math.min(2 * window, MOST_AHEAD);
     release();
-    Fetched fetched = ahead.remove();
-    runs = fetched.group.runs().iterator();
-    try {
-      body = result(fetched.body);
-    } catch (InterruptedIOException error) {
-      throw error;
-    } catch (IOException error) {
-      LOG.debug("a request failed", error); // Python reads each of its runs
-    }
+    group = result(ahead.remove());
+    runs = group.runs().iterator();
   }
 
   private void release() {
-    if (body != null) {
-      ObjectBytes.release(body);
-      body = null;
+    if (group != null && group.body() != null) {
+      ObjectBytes.release(group.body());
     }
   }
 
-  private ByteBuffer fetch(URI url, SealedObject.Group group) throws IOException {
-    if (group.body() != null) {
-      return group.body();
+  /** The group with its bytes; without them if the request failed, so that Python reads each of its runs. */
+  private SealedObject.Group fetch(URI url, SealedObject.Group asked) {
+    if (asked.body() != null) {
+      return asked;
     }
-    ByteBuffer found = ObjectBytes.read(url, group.at(), group.size());
-    metrics.add("bytes", group.size());
-    metrics.add("requests", 1);
-    return found;
+    try {
+      ByteBuffer body = ObjectBytes.read(url, asked.at(), asked.size());
+      metrics.add("bytes", asked.size());
+      metrics.add("requests", 1);
+      return new SealedObject.Group(asked.at(), asked.size(), body, asked.runs());
+    } catch (IOException error) {
+      LOG.debug("a request failed", error);
+      return asked;
+    }
   }
 
   /** Reads a run into {@code batch}, or has Python read it. */
   private void readRun(SealedObject.Run run) throws IOException {
     try {
-      SealedObject.require(body != null, "answer to a request");
-      batch = columns.load(body, run);
+      SealedObject.require(group.body() != null, "answer to a request");
+      batch = columns.load(group.body(), run);
     } catch (IOException | RuntimeException error) {
       long stop = run.offset() + run.length();
-      ObjectNode request = part.request("read", query.bounds).put("start", run.offset()).put("stop", stop);
-      leave(request, "bytes " + run.offset() + " to " + stop, error);
+      String what = "bytes " + run.offset() + " to " + stop + " of " + object.constants();
+      leave(part.request("read").put("start", run.offset()).put("stop", stop), what, error);
     }
   }
 
@@ -212,21 +209,15 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     if (error instanceof InterruptedIOException interrupted) {
       throw interrupted;
     }
-    LOG.warn("{}: sealed segment {}: Python reads {}: {}", part.log().name(), part.index(), what, error.toString());
+    LOG.warn("Python reads {}: {}", what, error.toString());
     ask(request);
   }
 
   private void ask(ObjectNode request) throws IOException {
     metrics.add("python", 1);
     StructType wanted = query.schema.isEmpty() ? new StructType().add("sequence", "bigint", true) : query.schema;
-    request.set("columns", ReadPlan.describe(wanted));
     worker = PythonWorker.open(query.python);
-    worker.read(request);
-  }
-
-  private void stopWorker() throws IOException {
-    worker.close();
-    worker = null;
+    worker.read(request.put("schema", wanted.json()), part.pieces());
   }
 
   @Override
@@ -244,7 +235,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     threads.shutdownNow();
     release();
     if (worker != null) {
-      stopWorker();
+      worker.close();
     }
   }
 }

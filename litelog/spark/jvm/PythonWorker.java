@@ -12,6 +12,7 @@ import java.util.Deque;
 import java.util.concurrent.ConcurrentLinkedDeque;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
+import org.apache.spark.SparkContext;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.SparkFiles;
 import org.apache.spark.sql.util.ArrowUtils;
@@ -38,10 +39,8 @@ final class PythonWorker implements Closeable {
   private PythonWorker(String python) throws IOException {
     this.python = python;
     ProcessBuilder builder = new ProcessBuilder(python, "-m", "litelog.spark.jvm.worker");
-    if (SparkEnv.get() != null) { // the files that spark-submit --py-files sent
-      String sent = SparkFiles.getRootDirectory();
-      builder.environment().merge("PYTHONPATH", sent, (old, added) -> old + File.pathSeparator + added);
-    }
+    String sent = SparkFiles.getRootDirectory(); // the files that spark-submit --py-files sent
+    builder.environment().merge("PYTHONPATH", sent, (old, added) -> old + File.pathSeparator + added);
     process = builder.redirectError(ProcessBuilder.Redirect.INHERIT).start();
     from = new DataInputStream(new BufferedInputStream(process.getInputStream(), 1 << 16));
     to = new DataOutputStream(process.getOutputStream());
@@ -60,41 +59,46 @@ final class PythonWorker implements Closeable {
   /** The Python interpreter of the session's workers. */
   static String driverPython() {
     String environment = System.getenv().getOrDefault("PYSPARK_PYTHON", "python3");
-    SparkEnv spark = SparkEnv.get();
-    return spark == null ? environment : spark.conf().get("spark.pyspark.python", environment);
+    return SparkEnv.get().conf().get("spark.pyspark.python", environment);
   }
 
-  private void send(ObjectNode request, byte... plan) throws IOException {
+  private void send(ObjectNode request, byte... about) throws IOException {
     answered = false;
-    byte[] text = ReadPlan.MAPPER.writeValueAsBytes(request);
+    byte[] text = ReadPlan.MAPPER.writeValueAsBytes(request.put("about_bytes", about.length));
     to.writeInt(text.length);
     to.write(text);
-    to.write(plan);
+    to.write(about);
     to.flush();
   }
 
   /**
-   * Returns Python's answer to a request, and to the plan that it is about, if it is about one. Throws LitelogException
-   * if Python raises an error.
+   * Returns Python's answer to a request, and to the plan or part that it is about, if there is one. Throws
+   * IOException with the error that Python raises.
    */
-  static byte[] ask(String python, ObjectNode request, byte... plan) throws IOException {
+  static byte[] ask(String python, ObjectNode request, byte... about) throws IOException {
     try (PythonWorker worker = open(python)) {
-      worker.send(request, plan);
+      worker.send(request, about);
       byte[] text = worker.from.readNBytes(worker.from.readInt());
       worker.end();
       return text;
     }
   }
 
-  void read(ObjectNode request) throws IOException {
-    send(request);
+  /** The same in the driver, which knows how many tasks the cluster runs at a time. */
+  static byte[] askInDriver(String what, ObjectNode request, byte... about) throws IOException {
+    int slots = SparkContext.getOrCreate().defaultParallelism();
+    return ask(driverPython(), request.put("ask", what).put("slots", slots), about);
+  }
+
+  void read(ObjectNode request, byte[] about) throws IOException {
+    send(request, about);
     memory = ArrowUtils.rootAllocator().newChildAllocator("litelog", 0, Long.MAX_VALUE);
     batches = new ArrowStreamReader(from, memory);
   }
 
   /**
-   * Returns the next rows, with the columns in the order of the request; null at the end. Throws LitelogException if
-   * Python raises an error.
+   * Returns the next rows, with the columns in the order of the request; null at the end. Throws IOException
+   * with the error that Python raises.
    */
   ColumnarBatch next() throws IOException {
     if (!batches.loadNextBatch()) {
@@ -110,7 +114,7 @@ final class PythonWorker implements Closeable {
     String error = new String(from.readNBytes(from.readInt()), StandardCharsets.UTF_8);
     answered = true;
     if (!error.isEmpty()) {
-      throw new LitelogException(error);
+      throw new IOException(error);
     }
   }
 
@@ -125,13 +129,6 @@ final class PythonWorker implements Closeable {
       IDLE.push(this);
     } else {
       process.destroy();
-    }
-  }
-
-  /** An error that Python raised, with its message. */
-  static final class LitelogException extends IOException {
-    LitelogException(String message) {
-      super(message);
     }
   }
 }

@@ -4,68 +4,65 @@ import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.PropertyNamingStrategies;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.Serializable;
-import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.AbstractList;
-import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
+import java.util.Set;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import java.util.zip.InflaterInputStream;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.read.InputPartition;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /**
  * A plan that Python made ({@code PackedPlan} in handover.py): it deals parts of logs to tasks. It keeps the bytes that
- * Python sent, and makes a part of them when someone takes it. {@code rows}: PART in part_rows.py describes them.
+ * Python sent, and makes a part of them when a task gets it. PART in part_rows.py describes the rows of the parts.
  */
-record ReadPlan(Head head, byte[] written, ByteBuffer rows, ByteBuffer extras) {
+record ReadPlan(Head head, ByteBuffer data, int rows) {
   /** Reads and writes what Java and Python send each other. Names have underscores there. */
   static final ObjectMapper MAPPER = new ObjectMapper().setPropertyNamingStrategy(PropertyNamingStrategies.SNAKE_CASE)
       .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES);
 
   private static final int ROW_BYTES = 176;
 
-  /** What is known of all of the plan. {@code parts}: their number. */
-  record Head(JsonNode schema, Log[] logs, boolean byTime, boolean bySequence, int parts) {}
-
-  /** A log. {@code pickled}: its description for Python workers, which Java passes on. */
-  record Log(String pickled, String name, String generation, long epoch, Bounds bounds) implements Serializable {}
+  /**
+   * What is known of all of the plan. {@code logs}: their descriptions for Python workers, which Java passes on.
+   * {@code taken}: the conditions of the query that all rows meet. {@code parts}: their number.
+   */
+  record Head(String schema, List<String> logs, Set<String> taken, int parts) {}
 
   /**
    * A part of one log. {@code isSealed}: Java reads runs of frames of a sealed segment. Otherwise Python reads the part.
-   * {@code row}, {@code extra}: what to read, for Python workers.
+   * {@code pieces}: what to read, for Python workers.
    */
-  record Part(Log log, boolean isSealed, long index, byte[] row, byte[] extra) implements Serializable {
+  record Part(String log, boolean isSealed, byte[] pieces) implements Serializable {
     /** A request to a Python worker about the part. */
-    ObjectNode request(String ask, Bounds bounds) {
-      ObjectNode request = MAPPER.createObjectNode().put("ask", ask).put("log", log.pickled);
-      return request.put("row", row).put("extra", extra).set("bounds", MAPPER.valueToTree(bounds));
+    ObjectNode request(String ask) {
+      return MAPPER.createObjectNode().put("ask", ask).put("log", log);
     }
   }
 
-  /** The parts that one task reads, in order. The task gets these and no other part of the plan. */
-  record Share(List<Part> parts) implements InputPartition {
+  /** The parts that one task reads, in order. */
+  record Share(List<Part> parts) implements InputPartition {}
+
+  /** A share of a plan. The task gets the parts in it and no other part of the plan. */
+  record DealtShare(ReadPlan plan, int start, int stop) implements InputPartition {
     private Object writeReplace() {
-      return new Share(List.copyOf(parts));
+      return new Share(IntStream.range(start, stop).mapToObj(plan::part).toList());
     }
   }
 
   static ReadPlan parse(byte[] written) throws IOException {
     ByteBuffer data = ByteBuffer.wrap(written).order(ByteOrder.LITTLE_ENDIAN);
-    int start = 4 + data.getInt(0);
-    Head head = MAPPER.readValue(written, 4, start - 4, Head.class);
-    int stop = Math.addExact(start, Math.multiplyExact(head.parts, ROW_BYTES));
-    return new ReadPlan(head, written, data.slice(start, stop - start).order(ByteOrder.LITTLE_ENDIAN),
-        data.slice(stop, written.length - stop));
+    int rows = 4 + data.getInt(0);
+    return new ReadPlan(MAPPER.readValue(written, 4, rows - 4, Head.class), data, rows);
   }
 
   /** The plan in the option {@code plan}. */
@@ -75,97 +72,52 @@ record ReadPlan(Head head, byte[] written, ByteBuffer rows, ByteBuffer extras) {
   }
 
   StructType schema() {
-    return schemaOf(head.schema);
+    return StructType.fromDDL(head.schema);
   }
 
-  /** What is left of the plan within the bounds of a query. */
-  ReadPlan narrowed(Bounds bounds) {
-    return ask("narrow", bounds, List.of(), ReadPlan::parse);
+  /** What is left of the plan under the conditions of a query that Python takes over. */
+  ReadPlan narrowed(Expression[] conditions) throws IOException {
+    ObjectNode request = MAPPER.createObjectNode().set("conditions", texts(conditions));
+    return parse(PythonWorker.askInDriver("narrow", request, data.array()));
   }
 
-  /**
-   * The aggregates of all records within the bounds, null for those of no records. Returns null if the records have to
-   * be read.
-   */
-  Long[] totals(Bounds bounds, List<KeyTotals.Total> wanted) {
-    return ask("totals", bounds, wanted, found -> MAPPER.readValue(found, Long[].class));
+  /** Python's part in the aggregates of a query; null if Spark has to make them of all records. */
+  KeyTotals.Aggregates aggregates(Aggregation wanted) throws IOException {
+    ObjectNode request = MAPPER.createObjectNode().set("groups", texts(wanted.groupByExpressions()));
+    request.set("functions", texts(wanted.aggregateExpressions()));
+    byte[] answer = PythonWorker.askInDriver("aggregate", request, data.array());
+    return MAPPER.readValue(answer, KeyTotals.Aggregates.class);
   }
 
-  /** Reads Python's answer. */
-  private interface Reading<T> {
-    T read(byte[] answer) throws IOException;
+  /** Expressions as Spark writes them. */
+  private static JsonNode texts(Expression[] expressions) {
+    return MAPPER.valueToTree(Stream.of(expressions).map(Expression::toString).toList());
   }
 
-  private <T> T ask(String what, Bounds bounds, List<KeyTotals.Total> totals, Reading<T> reading) {
-    ObjectNode request = MAPPER.createObjectNode().put("ask", what).put("slots", LitelogProvider.slots());
-    request.put("plan_bytes", written.length).set("totals", MAPPER.valueToTree(totals));
-    request.set("bounds", MAPPER.valueToTree(bounds));
-    try {
-      return reading.read(PythonWorker.ask(PythonWorker.driverPython(), request, written));
-    } catch (IOException error) {
-      throw new UncheckedIOException(error);
-    }
+  private int row(int number) {
+    return Math.addExact(rows, Math.multiplyExact(number, ROW_BYTES));
   }
 
   private Part part(int number) {
-    ByteBuffer row = rows.slice(number * ROW_BYTES, ROW_BYTES).order(ByteOrder.LITTLE_ENDIAN);
-    byte[] copy = new byte[ROW_BYTES];
-    byte[] extra = new byte[row.getInt(12)];
-    row.get(0, copy);
-    extras.get(Math.toIntExact(row.getLong(16)), extra);
-    return new Part(head.logs[row.getInt(4)], row.getInt(8) == 0, row.getLong(24), copy, extra);
-  }
-
-  private long task(int number) {
-    return rows.getInt(number * ROW_BYTES);
+    int row = row(number);
+    int extra = Math.toIntExact(row(head.parts) + data.getLong(row + 16));
+    byte[] pieces = new byte[ROW_BYTES + data.getInt(row + 12)];
+    data.get(row, pieces, 0, ROW_BYTES);
+    data.get(extra, pieces, ROW_BYTES, pieces.length - ROW_BYTES);
+    return new Part(head.logs.get(data.getInt(row + 4)), data.getInt(row + 8) == 0, pieces);
   }
 
   /** How many bytes of logs the plan is about. */
   long bytes() {
-    return IntStream.range(0, head.parts).mapToLong(number -> rows.getLong(number * ROW_BYTES + 32)).sum();
+    return IntStream.range(0, head.parts).mapToLong(number -> data.getLong(row(number) + 32)).sum();
   }
 
   /** What each task reads. */
-  Share[] shares() {
-    List<Share> dealt = new ArrayList<>();
-    int start = 0;
-    for (int end = 1; end <= head.parts; end++) {
-      if (end == head.parts || task(end) != task(start)) {
-        dealt.add(share(start, end));
-        start = end;
-      }
-    }
-    return dealt.toArray(new Share[0]);
-  }
-
-  private Share share(int start, int stop) {
-    return new Share(new AbstractList<>() {
-      @Override
-      public Part get(int number) {
-        return part(start + number);
-      }
-
-      @Override
-      public int size() {
-        return stop - start;
-      }
-    });
-  }
-
-  static StructType schemaOf(JsonNode columns) {
-    StructType schema = new StructType();
-    for (JsonNode column : columns) {
-      DataType type = DataType.fromDDL(column.get(1).asText());
-      schema = schema.add(column.get(0).asText(), type, column.get(2).asBoolean());
-    }
-    return schema;
-  }
-
-  static ArrayNode describe(StructType schema) {
-    ArrayNode columns = MAPPER.createArrayNode();
-    for (StructField field : schema.fields()) {
-      columns.addArray().add(field.name()).add(field.dataType().simpleString()).add(field.nullable());
-    }
-    return columns;
+  InputPartition[] shares() {
+    int[] starts = IntStream.range(0, head.parts)
+        .filter(number -> number == 0 || data.getInt(row(number)) != data.getInt(row(number - 1))).toArray();
+    return IntStream.range(0, starts.length)
+        .mapToObj(task -> new DealtShare(this, starts[task], task + 1 < starts.length ? starts[task + 1] : head.parts))
+        .toArray(InputPartition[]::new);
   }
 }

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.encryption.identities import find_identity_file
 from litelog.formats.litelog import LitelogFormat
-from litelog.objects.position import epoch_of
-from litelog.spark.jvm.part_rows import LEAST, MOST, PartRows, is_plain
-from litelog.spark.jvm.pickles import pickled
+from litelog.spark.jvm.conditions import QueriedLog
+from litelog.spark.jvm.part_rows import PartRows, is_plain
+from litelog.spark.jvm.pickles import pickled, unpickled
 from litelog.spark.options import Mode
 from litelog.spark.scan.partitions import SealedPiece
 from litelog.spark.scan.schema import type_of
-from litelog.spark.scan.task import kept_store
+from litelog.spark.scan.task import kept_store, open_log_format
 from litelog.stores.object_store import Signing
 from litelog.stores.registry import local_folder, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from litelog.spark.options import Range
     from litelog.spark.scan.partitions import Partition, PlannedLog
     from litelog.spark.scan.schema import Column
 
@@ -34,10 +33,27 @@ MAX_PLAN_BYTES = 64 << 20
 SIGNED_SECONDS = 3600
 """How long a signed URL of one object is valid. Python reads what Java did not read in this time."""
 
+_KINDS = {"long": "bigint", "integer": "int"}
+"""Names of types in JSON that have another name in the language of CREATE TABLE."""
 
-def describe_columns(columns: Sequence[Column]) -> list[list[Any]]:
-    """The columns as Java expects them: name, type, whether there may be nulls."""
-    return [[column.title, type_of(column), column.nullable] for column in columns]
+
+def describe_columns(columns: Sequence[Column]) -> str:
+    """The columns as Java expects them: in the language of CREATE TABLE."""
+    return describe_fields((column.title, type_of(column), column.nullable) for column in columns)
+
+
+def describe_fields(fields: Iterable[tuple[str, str, bool]]) -> str:
+    """The same of columns by name, type, and whether there may be nulls."""
+    quoted = ((name.replace("`", "``"), kind, nullable) for name, kind, nullable in fields)
+    return ", ".join(f"`{name}` {kind}{'' if nullable else ' NOT NULL'}" for name, kind, nullable in quoted)
+
+
+def read_fields(schema: str) -> list[tuple[str, str, bool]]:
+    """The columns of a schema that Java has written as JSON: name, type, and whether there may be nulls."""
+    fields = json.loads(schema)["fields"]
+    kinds = (field["type"] if isinstance(field["type"], str) else json.dumps(field["type"]) for field in fields)
+    named = (_KINDS.get(kind, kind) for kind in kinds)
+    return [(field["name"], kind, field["nullable"]) for field, kind in zip(fields, named, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +95,24 @@ def hand_over(partitions: Sequence[Partition], columns: Sequence[Column]) -> Pac
     logs = [log for _, log, _ in held.values()]
     facts = {
         "schema": describe_columns(columns),
-        "logs": [_describe_log(log) for log in logs],
-        "by_time": all(log.format == LitelogFormat.name and log.mode is Mode.FAILFAST for log in logs),
-        "by_sequence": all(not log.divisible and log.mode is Mode.FAILFAST and log.committed is None for log in logs),
+        "logs": [describe_log(QueriedLog(log)) for log in logs],
+        "taken": [],
+        **_what_holds(logs),
         "parts": rows.count,
     }
     return PackedPlan(facts, rows)
+
+
+def _what_holds(logs: Sequence[PlannedLog]) -> dict[str, bool]:
+    """What holds for all logs. ``strict``: a row is a record. ``timed``: each record has a timestamp. ``by_sequence``,
+    ``by_timestamp``: tasks can apply conditions on that column."""
+    strict = all(log.mode is Mode.FAILFAST for log in logs)
+    return {
+        "strict": strict,
+        "timed": all(open_log_format(log.format, log.pattern).has_timestamps for log in logs),
+        "by_sequence": strict and all(not log.divisible and log.committed is None for log in logs),
+        "by_timestamp": strict and all(log.format == LitelogFormat.name for log in logs),
+    }
 
 
 def is_columnar(partitions: Sequence[Partition]) -> bool:
@@ -105,15 +133,16 @@ def pack_plan(partitions: Sequence[Partition], columns: Sequence[Column]) -> str
     return text if len(text) <= MAX_PLAN_BYTES else None
 
 
-def _describe_log(log: PlannedLog) -> dict[str, Any]:
-    generation = None if log.claim is None else log.generation
-    return {
-        "pickled": base64.b64encode(pickled(log)).decode(),
-        "name": log.name,
-        "generation": generation,
-        "epoch": 0 if generation is None else epoch_of(generation),
-        "bounds": _inclusive(log.range),
-    }
+def describe_log(queried: QueriedLog) -> str:
+    """The log as Java passes it on to Python workers."""
+    return base64.b64encode(pickled(queried)).decode()
+
+
+def read_log(described: str) -> QueriedLog:
+    """The log that ``describe_log`` described."""
+    found = unpickled(base64.b64decode(described))
+    assert isinstance(found, QueriedLog)
+    return found
 
 
 def is_readable(log: PlannedLog) -> bool:
@@ -133,12 +162,6 @@ def object_url(log: PlannedLog, key: str) -> str | None:
         return store.sign(key, SIGNED_SECONDS)
     folder = local_folder(store.url) if scheme_of(log.url) == "file" else None
     return None if folder is None else Path(folder, key).absolute().as_uri()
-
-
-def _inclusive(wanted: Range) -> dict[str, int]:
-    first, since = (LEAST if bound is None else bound for bound in (wanted.first, wanted.since))
-    last, until = (MOST if bound is None else bound - 1 for bound in (wanted.stop, wanted.until))
-    return {"first": first, "last": last, "since": max(since, LEAST), "until": min(max(until, LEAST), MOST)}
 
 
 def cut_piece(piece: SealedPiece, start: int, stop: int) -> SealedPiece:

@@ -10,8 +10,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from litelog.objects.frame_table import frames_of
+from litelog.objects.position import epoch_of
 from litelog.objects.sealed_segment import TAIL_BYTES
 from litelog.reading.sealed_reader import FETCH_BYTES
+from litelog.spark.jvm.conditions import RECORDS
 from litelog.spark.jvm.handover import object_url
 from litelog.spark.scan.sealed_reading import holds_run, open_piece, own_runs, sequence_after, wanted_runs
 from litelog.spark.scan.task import open_client, open_log_format
@@ -21,15 +23,17 @@ if TYPE_CHECKING:
 
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.reading.sealed_reader import OpenedSealed
+    from litelog.spark.jvm.conditions import QueriedLog
     from litelog.spark.options import Range
-    from litelog.spark.scan.partitions import PlannedLog, SealedPiece
+    from litelog.spark.scan.partitions import SealedPiece
 
 
-def open_for_java(log: PlannedLog, piece: SealedPiece) -> dict[str, Any]:
+def open_for_java(queried: QueriedLog, piece: SealedPiece) -> dict[str, Any]:
     """The URL of the piece's object, and its wanted frames in groups. Java reads each group with one request.
 
     Raises CorruptionError if the object is damaged, NotFoundError if it is missing, and StoreError.
     """
+    log = queried.log
     log_format = open_log_format(log.format, log.pattern)
     sealed = open_piece(open_client(log.url, log.store, threading.Event()), piece, log_format)
     footer = sealed.footer
@@ -41,8 +45,20 @@ def open_for_java(log: PlannedLog, piece: SealedPiece) -> dict[str, Any]:
     return {
         "url": url,
         "groups": [_describe_group(sealed, runs, log.range, held=not in_file) for runs in groups],
+        "wanted": {**queried.bounds(), "needs_key": queried.needs_key, "keys": _encoded(queried.keys)},
         "metrics": {"frames": read, "skipped": own - read, **_read(sealed)},
+        "constants": {
+            "log": log.name,
+            "generation": log.generation,
+            "epoch": epoch_of(log.generation),
+            "index": piece.entry.index,
+            RECORDS: 1,
+        },
     }
+
+
+def _encoded(keys: Sequence[bytes] | None) -> list[str] | None:
+    return None if keys is None else [base64.b64encode(key).decode() for key in keys]
 
 
 def _read(sealed: OpenedSealed) -> dict[str, int]:

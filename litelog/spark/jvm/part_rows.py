@@ -19,6 +19,7 @@ import numpy as np
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.objects.position import Generation, Position, generation
 from litelog.objects.snapshot_entries import DIGEST_BYTES, NONE, SnapshotEntry, expand_file
+from litelog.spark.jvm.conditions import LEAST, MOST
 from litelog.spark.jvm.pickles import pickled, unpickled
 from litelog.spark.scan.partitions import SealedPiece, WalPiece
 from litelog.spark.scan.runs import LazyPieces, SealedRun, WalRun
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from litelog.spark.scan.runs import Run
 
     Rows = npt.NDArray[np.void]
-
-LEAST, MOST = -(1 << 63), (1 << 63) - 1
-"""The bounds of a query that asks for all sequences or times."""
 
 
 class Kind(IntEnum):

@@ -10,13 +10,14 @@ from litelog.objects.chain import ChainState, Identity
 from litelog.objects.claim import Claim, Encryption, Relation
 from litelog.objects.layout import Fencing
 from litelog.objects.position import Position
+from litelog.spark.jvm.conditions import QueriedLog
 from litelog.spark.options import Mode, Range
 from litelog.spark.scan.partitions import LocalPiece, PlannedLog, WalPiece, make_sealed_piece
 
 _PARTS = frozenset(
     (part.__module__, part.__name__)
     for part in (
-        *(PlannedLog, WalPiece, LocalPiece, make_sealed_piece, Range, Mode),
+        *(QueriedLog, PlannedLog, WalPiece, LocalPiece, make_sealed_piece, Range, Mode),
         *(Claim, Encryption, Relation, Fencing, Position, ChainState, Identity),
     )
 ) | {("array", "array"), ("array", "_array_reconstructor")}

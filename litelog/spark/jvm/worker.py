@@ -1,7 +1,7 @@
 """A process that plans and reads for the columnar reader. ``PythonWorker.java`` starts it and sends the requests.
 
-A request is JSON, with its length before it (u32, big-endian), and then the plan that it is about, if it states
-``plan_bytes``. The answer to a read is an Arrow stream. Each other
+A request is JSON, with its length before it (u32, big-endian), and then the ``about_bytes`` bytes of the plan or of the
+part that it is about. The answer to a read is an Arrow stream. Each other
 answer has its length before it: a plan has the form of ``PackedPlan``, and all others are JSON. After the answer comes
 the error, as text with its length before it. The text is empty if there was no error.
 """
@@ -12,17 +12,22 @@ import json
 import os
 import sys
 import threading
-from base64 import b64decode
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from litelog.errors import LitelogError
-from litelog.spark.jvm.handover import PackedPlan, cut_piece, describe_columns, hand_over
+from litelog.spark.jvm.conditions import RECORDS
+from litelog.spark.jvm.handover import (
+    PackedPlan,
+    cut_piece,
+    describe_columns,
+    hand_over,
+    read_fields,
+    read_log,
+)
 from litelog.spark.jvm.narrowing import HeldPlan
 from litelog.spark.jvm.opening import open_for_java
-from litelog.spark.jvm.part_rows import LEAST, MOST, read_pieces
-from litelog.spark.jvm.pickles import unpickled
-from litelog.spark.options import Range, parse_options
+from litelog.spark.jvm.part_rows import PART, read_pieces
+from litelog.spark.options import parse_options
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.partitions import LogPart, Partition, SealedPiece
 from litelog.spark.scan.planning import plan, stated_columns
@@ -36,6 +41,7 @@ from litelog.stores.retrying_store import RetryingStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from litelog.spark.jvm.conditions import QueriedLog
     from litelog.spark.scan.partitions import Piece
 
 
@@ -43,7 +49,7 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
     """Answer requests until the source ends."""
     while head := source.read(4):
         request = json.loads(source.read(int.from_bytes(head, "big")))
-        request["plan"] = source.read(request.get("plan_bytes", 0))
+        request["about"] = source.read(request["about_bytes"])
         made: bytes | PackedPlan = b""
         error = b""
         try:
@@ -70,7 +76,7 @@ def _schema(request: dict[str, Any]) -> bytes:
 
 def _plan(request: dict[str, Any]) -> PackedPlan:
     options = parse_options(request["options"])
-    columns = asked_columns(options, request["schema"])
+    columns = asked_columns(options, read_fields(request["schema"]))
     return hand_over(plan(options, request["slots"]).partitions, columns)
 
 
@@ -87,18 +93,18 @@ def _tables(request: dict[str, Any]) -> bytes:
 
 
 def _narrow(request: dict[str, Any]) -> bytes:
-    return HeldPlan.read(request["plan"]).narrowed(request["bounds"], request["slots"])
+    return HeldPlan.read(request["about"]).narrowed(request["conditions"], request["slots"])
 
 
-def _totals(request: dict[str, Any]) -> bytes:
-    return _json(HeldPlan.read(request["plan"]).totals(request["bounds"], request["totals"]))
+def _aggregate(request: dict[str, Any]) -> bytes:
+    return _json(HeldPlan.read(request["about"]).aggregates(request["groups"], request["functions"]))
 
 
 def _open(request: dict[str, Any]) -> bytes:
-    part = _part(request)
+    queried, part = _part(request)
     (piece,) = part.pieces
     assert isinstance(piece, SealedPiece)
-    return _json(open_for_java(part.log, piece))
+    return _json(open_for_java(queried, piece))
 
 
 def _json(value: object) -> bytes:
@@ -109,48 +115,49 @@ _ASKED: dict[str, Callable[[dict[str, Any]], bytes | PackedPlan]] = {
     "schema": _schema,
     "plan": _plan,
     "narrow": _narrow,
-    "totals": _totals,
+    "aggregate": _aggregate,
     "open": _open,
     "tables": _tables,
 }
 
 
-def _part(request: dict[str, Any]) -> LogPart:
-    """The part of a log that a request is about, narrowed to the bounds of the query, except for keys."""
-    pickled, row, extra = (b64decode(request[name]) for name in ("log", "row", "extra"))
-    bounds, log = request["bounds"], unpickled(pickled)
-    pieces: Sequence[Piece] = read_pieces(row, extra, log)
+def _part(request: dict[str, Any]) -> tuple[QueriedLog, LogPart]:
+    """The part of a log that a request is about, and what a query wants of the log."""
+    queried, about = read_log(request["log"]), request["about"]
+    row, extra = about[: PART.itemsize], about[PART.itemsize :]
+    pieces: Sequence[Piece] = read_pieces(row, extra, queried.log)
     if "start" in request:
         pieces = tuple(cut_piece(piece, request["start"], request["stop"]) for piece in pieces)  # type: ignore[arg-type]
-    first, last, since, until = (bounds[name] for name in ("first", "last", "since", "until"))
-    wanted = log.range
-    if (first, last) != (LEAST, MOST):
-        wanted = wanted.narrow(max(0, first), max(0, last + 1))
-    times = Range(since=None if since == LEAST else since, until=None if until == MOST else until + 1)
-    return LogPart(replace(log, range=wanted.within_times(times)), pieces)
+    return queried, LogPart(queried.log, pieces)
 
 
 def _read(request: dict[str, Any], target: BinaryIO) -> None:
     import pyarrow  # noqa: PLC0415 - an extra
 
-    keys, needs_key = request["bounds"]["keys"], request["bounds"]["needs_key"]
-    keyed = keys is not None or needs_key
-    columns = [_column(name, nullable=nullable) for name, _, nullable in request["columns"]]
-    names = [name for name, _, _ in request["columns"]]
-    if keyed and "key" not in map(str.lower, names):
+    fields = read_fields(request["schema"]) or [("sequence", TYPES["sequence"], True)]
+    names = [name for name, _, _ in fields]
+    queried, part = _part(request)
+    asked = {name: nullable for name, _, nullable in fields if name != RECORDS}
+    columns = [_column(name, nullable=nullable) for name, nullable in asked.items()]
+    types = {field.name: field for field in arrow_schema(columns)}
+    types[RECORDS] = pyarrow.field(RECORDS, pyarrow.int64(), nullable=False)
+    schema = pyarrow.schema([types[name] for name in names])
+    if queried.needs_key and "key" not in map(str.lower, names):
         columns.append(_column("key", nullable=True))
-    with pyarrow.ipc.new_stream(target, arrow_schema(columns[: len(names)])) as writer:
-        for batch in _batches(_part(request), columns):
-            held = _with_keys(batch, keys) if keyed else batch
-            writer.write_batch(held.select(names))
+    with pyarrow.ipc.new_stream(target, schema) as writer:
+        for batch in _batches(part, columns):
+            held = _with_keys(batch, queried.keys) if queried.needs_key else batch
+            ones = pyarrow.repeat(pyarrow.scalar(1, pyarrow.int64()), len(held))
+            arrays = [ones if name == RECORDS else held.column(name) for name in names]
+            writer.write_batch(pyarrow.record_batch(arrays, schema))
 
 
 def _batches(part: LogPart, columns: list[Column]) -> Iterator[Any]:
     return read_partition(Partition((part,), 0), columns)
 
 
-def _with_keys(batch: Any, wanted: list[str] | None) -> Any:
-    """The rows with one of the wanted keys, each byte of which is a character. None: those that have a key."""
+def _with_keys(batch: Any, wanted: Sequence[bytes] | None) -> Any:
+    """The rows with one of the wanted keys. None: those that have a key."""
     import pyarrow  # noqa: PLC0415 - an extra
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
@@ -158,8 +165,7 @@ def _with_keys(batch: Any, wanted: list[str] | None) -> Any:
     keys = batch.column(number)
     if wanted is None:
         return batch.filter(compute.is_valid(keys))
-    values = pyarrow.array([key.encode("latin-1") for key in wanted], pyarrow.binary())
-    return batch.filter(compute.is_in(keys, values))
+    return batch.filter(compute.is_in(keys, pyarrow.array(wanted, pyarrow.binary())))
 
 
 def _text(error: BaseException) -> bytes:

@@ -158,7 +158,7 @@ def asked_columns(options: ReadOptions, fields: Sequence[tuple[str, str, bool]])
 def asks_for_kafka(options: ReadOptions, names: Sequence[str]) -> bool:
     """Whether a schema is Kafka's: if an option says so, or else if it has a name that only Kafka's schema has.
 
-    ``LitelogProvider.asksForKafka`` decides in the same way.
+    ``LitelogProvider.java`` decides in the same way.
     """
     if options.record_schema is not None:
         return options.record_schema is RecordSchema.KAFKA

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import pickle
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,11 @@ pytest.importorskip("pyarrow")
 
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.snapshot_entries import MANY
-from litelog.spark.jvm.handover import hand_over, is_columnar
+from litelog.spark.jvm.conditions import QueriedLog
+from litelog.spark.jvm.handover import describe_columns, hand_over, is_columnar, read_fields, read_log
 from litelog.spark.jvm.part_rows import PART, Kind, read_pieces
 from litelog.spark.jvm.pickles import pickled, unpickled
-from litelog.spark.options import parse_options
+from litelog.spark.options import Mode, parse_options
 from litelog.spark.scan.inputs import ScanInput
 from litelog.spark.scan.packing import pack
 from litelog.spark.scan.partitions import SealedPiece
@@ -77,7 +78,7 @@ def test_java_gets_sealed_segments_and_python_the_rest(options: ReadOptions) -> 
     assert is_columnar(partitions)
     shown = pieces_by_task(made, [part.log])
     assert [piece for _, _, pieces in shown for piece in pieces] == list(part.pieces)
-    assert unpickled(base64.b64decode(made.facts["logs"][0]["pickled"])) == part.log
+    assert read_log(made.facts["logs"][0]) == QueriedLog(part.log)
 
 
 @pytest.mark.slow
@@ -105,6 +106,18 @@ def test_the_rows_of_runs_hold_all_pieces(tmp_path: Path, count: int) -> None:
     rows = np.concatenate([*made.rows.arrays()])
     assert rows["first"].tolist() == sorted(rows["first"].tolist())
     assert made.rows.extras[0] == json.dumps([claim.generation, entries.array("file")[0]]).encode()
+
+
+def test_columns_are_described_as_spark_reads_and_writes_them(options: ReadOptions) -> None:
+    columns = stated_columns(replace(options, mode=Mode.PERMISSIVE, corrupt_column="a`b"))
+    described = "`timestamp` timestamp, `key` binary, `value` binary, `a``b` string"
+    assert describe_columns(columns) == f"`sequence` bigint, {described}"
+    assert describe_columns(stated_columns(options)).endswith("`key` binary, `value` binary NOT NULL")
+    kinds = ["long", "timestamp", "integer", {"type": "array", "elementType": "binary", "containsNull": True}]
+    fields = [{"name": f"c{at}", "type": kind, "nullable": at > 0} for at, kind in enumerate(kinds)]
+    read = read_fields(json.dumps({"type": "struct", "fields": fields}))
+    assert read[:3] == [("c0", "bigint", False), ("c1", "timestamp", True), ("c2", "int", True)]
+    assert "elementType" in read[3][1]
 
 
 def test_nothing_else_is_unpickled() -> None:

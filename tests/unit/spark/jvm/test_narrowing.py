@@ -1,4 +1,4 @@
-"""A plan that Java sends back is narrowed to the bounds of a query, or answers an aggregate."""
+"""A plan that Java sends back is narrowed to the conditions of a query, or answers an aggregate."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from litelog.spark.jvm.handover import hand_over
+from litelog.spark.jvm.conditions import LEAST, MOST, QueriedLog
+from litelog.spark.jvm.handover import describe_log, hand_over
 from litelog.spark.jvm.narrowing import MIN_TASK_BYTES, HeldPlan
-from litelog.spark.jvm.part_rows import LEAST, MOST, PART
-from litelog.spark.options import parse_options
+from litelog.spark.jvm.part_rows import PART
+from litelog.spark.options import Mode, Range, parse_options
+from litelog.spark.scan.partitions import PlannedLog
 from litelog.spark.scan.planning import plan, stated_columns
 from tests.builders.planned_runs import put_sealed_and_wal
 
@@ -22,19 +24,35 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPEN = {"first": LEAST, "last": MOST, "since": LEAST, "until": MOST}
-WANTED = [
-    {"function": function, "column": column}
-    for function, column in (
-        *(("COUNT", ""), ("LEAST", "sequence"), ("MOST", "sequence")),
-        *(("LEAST", "timestamp"), ("MOST", "timestamp")),
+WANTED = ["COUNT(*)", "MIN(sequence)", "MAX(sequence)", "MIN(timestamp)", "MAX(timestamp)"]
+HOLDS = {"strict": True, "timed": True, "by_sequence": True, "by_timestamp": True}
+
+
+def planned(**bounds: int) -> PlannedLog:
+    """A log of which a reader wants a range."""
+    return PlannedLog(
+        "log", "file:///log", {}, "litelog", None, False, None, None, Range(**bounds), Mode.FAILFAST, True
     )
-]
 
 
-def held(rows: Any, *bounds: dict[str, int]) -> bytes:
-    """A plan of sealed segments in logs with these bounds."""
-    head = json.dumps({"parts": len(rows), "logs": [{"bounds": {**OPEN, **one}} for one in bounds]}).encode()
+def held(rows: Any, *logs: PlannedLog, **holds: bool) -> bytes:
+    """A plan of sealed segments in logs."""
+    described = [describe_log(QueriedLog(log)) for log in logs or (planned(), planned())]
+    head = json.dumps({"parts": len(rows), "logs": described, **HOLDS, **holds}).encode()
     return b"".join([len(head).to_bytes(4, "little"), head, rows.tobytes(), b"extra"])
+
+
+def conditions(bounds: dict[str, int]) -> list[str]:
+    """The conditions of a query with inclusive bounds, as Spark writes them."""
+    columns = {"first": "sequence >=", "last": "sequence <=", "since": "timestamp >=", "until": "timestamp <="}
+    return [f"{columns[name]} {bound}" for name, bound in bounds.items() if bound not in (LEAST, MOST)]
+
+
+def totals(plan: bytes, bounds: dict[str, int], wanted: list[str]) -> list[int | None] | None:
+    """The aggregates of the records within the bounds; None if records have to be read."""
+    narrowed = HeldPlan.read(plan).narrowed(conditions(bounds), 2)
+    found = HeldPlan.read(narrowed).aggregates([], wanted)
+    return None if found is None else found["values"]
 
 
 def make_rows(random: Random, count: int) -> Any:
@@ -68,7 +86,7 @@ def test_what_is_left_is_dealt_evenly_to_few_tasks(seed: int) -> None:
     rows = make_rows(random, 40)
     first, since = random.randrange(300), 1000 + random.randrange(3000)
     bounds = {**OPEN, **random.choice([{"first": first, "last": first + 400}, {"since": since, "until": since + 4000}])}
-    made = HeldPlan.read(HeldPlan.read(held(rows, {}, {})).narrowed(bounds, slots))
+    made = HeldPlan.read(HeldPlan.read(held(rows)).narrowed(conditions(bounds), slots))
     wanted = [row for row in rows if possible(row, bounds)]
     assert made.facts["parts"] == len(wanted) == len(made.rows)
     assert [row.tobytes()[4:] for row in made.rows] == [row.tobytes()[4:] for row in wanted]
@@ -84,13 +102,13 @@ def test_what_is_left_is_dealt_evenly_to_few_tasks(seed: int) -> None:
 
 def test_a_plan_of_which_all_is_left_keeps_its_tasks() -> None:
     rows = make_rows(Random(1), 30)
-    made = HeldPlan.read(HeldPlan.read(held(rows, {}, {})).narrowed({**OPEN, "first": 0}, 2))
+    made = HeldPlan.read(HeldPlan.read(held(rows)).narrowed(["sequence >= 0"], 2))
     assert made.rows.tobytes() == rows.tobytes()
 
 
 def test_the_bounds_of_a_log_count_too() -> None:
     rows = make_rows(Random(2), 30)
-    left = HeldPlan.read(HeldPlan.read(held(rows, {"last": -1}, {})).narrowed(OPEN, 2)).rows
+    left = HeldPlan.read(HeldPlan.read(held(rows, planned(stop=0), planned())).narrowed([], 2)).rows
     assert len(left) == 15
     assert set(left["log"]) == {1}
 
@@ -116,19 +134,19 @@ def test_aggregates_come_from_the_rows(seed: int) -> None:
     edges = sorted(random.sample([*rows["first"].tolist(), 7], 2))
     bounds = {
         **OPEN,
-        **random.choice([{}, {"first": edges[0], "last": edges[1] - 1}, {"first": MOST}, {"since": 1200}]),
+        **random.choice([{}, {"first": edges[0], "last": edges[1] - 1}, {"first": MOST - 1}, {"since": 1200}]),
     }
-    assert HeldPlan.read(held(rows, {}, {})).totals(bounds, WANTED) == totals_one_by_one(rows, bounds)
+    assert totals(held(rows), bounds, WANTED) == totals_one_by_one(rows, bounds)
 
 
 def test_a_count_of_a_part_of_a_sealed_segment_needs_dense_sequences() -> None:
     rows = make_rows(Random(3), 1)
     rows["first"], rows["last"], rows["records"] = 10, 19, 10
     bounds = {**OPEN, "first": 12, "last": 15}
-    assert HeldPlan.read(held(rows, {}, {})).totals(bounds, WANTED[:3]) == [4, 12, 15]
-    assert HeldPlan.read(held(rows, {}, {})).totals(bounds, WANTED) is None
+    assert totals(held(rows), bounds, WANTED[:3]) == [4, 12, 15]
+    assert totals(held(rows), bounds, WANTED) is None
     rows["records"] = 9
-    assert HeldPlan.read(held(rows, {}, {})).totals(bounds, WANTED[:3]) is None
+    assert totals(held(rows), bounds, WANTED[:3]) is None
 
 
 @pytest.mark.parametrize("reading", [{}, {"mode": "PERMISSIVE"}], ids=["strict", "lenient"])
@@ -138,4 +156,44 @@ def test_headers_of_wal_segments_count_too(tmp_path: Path, reading: dict[str, st
     options = parse_options({"path": str(tmp_path), **reading})
     made = b"".join(hand_over(plan(options).partitions, stated_columns(options)).chunks())
     wanted = None if reading else [14, 0, 13]
-    assert HeldPlan.read(made).totals(OPEN, WANTED[:3]) == wanted
+    assert totals(made, OPEN, WANTED[:3]) == wanted
+
+
+def test_a_plan_names_the_conditions_that_its_rows_meet() -> None:
+    asked = ["sequence >= 3", "key IS NOT NULL", "timestamp < 9", "value IS NOT NULL", "NOT (sequence = 4)"]
+    for holds, taken in (
+        ({}, asked[:3]),
+        ({"by_timestamp": False}, asked[:2]),
+        ({"by_sequence": False, "by_timestamp": False}, asked[1:2]),
+    ):
+        made = HeldPlan.read(HeldPlan.read(held(make_rows(Random(1), 3), **holds)).narrowed(asked, 2))
+        assert made.facts["taken"] == taken
+
+
+def test_tasks_total_records_by_key() -> None:
+    plan = HeldPlan.read(held(make_rows(Random(1), 3)))
+    assert plan.aggregates(["key"], ["COUNT(*)", "MAX(timestamp)"]) == {
+        "schema": "`key` binary, `_0` bigint NOT NULL, `_1` timestamp NOT NULL",
+        "values": None,
+        "read": "`key` binary, `count(*)` bigint NOT NULL, `timestamp` timestamp NOT NULL",
+        "functions": ["SUM", "MOST"],
+    }
+    assert plan.aggregates(["value"], ["COUNT(*)"]) is None
+    assert plan.aggregates(["key"], ["MAX(value)"]) is None
+    assert plan.aggregates(["key"], ["COUNT(DISTINCT sequence)"]) is None
+
+
+@pytest.mark.parametrize("groups", [[], ["key"]])
+def test_spark_makes_aggregates_of_columns_with_nulls(groups: list[str]) -> None:
+    """Logs without timestamps have none, and rows of damage have no values."""
+    rows = make_rows(Random(1), 3)
+    untimed = HeldPlan.read(held(rows, timed=False))
+    assert untimed.aggregates(groups, ["COUNT(*)"]) is not None
+    assert untimed.aggregates(groups, ["COUNT(timestamp)"]) is None
+    assert HeldPlan.read(held(rows, strict=False)).aggregates(groups, ["COUNT(value)"]) is None
+
+
+def test_records_with_a_wanted_key_have_to_be_counted() -> None:
+    plan = HeldPlan.read(HeldPlan.read(held(make_rows(Random(1), 3))).narrowed(["key = 0x6B"], 2))
+    assert plan.aggregates([], ["COUNT(*)"]) is None
+    assert plan.aggregates(["key"], ["COUNT(*)"]) is not None

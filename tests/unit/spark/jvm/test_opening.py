@@ -13,6 +13,8 @@ pytest.importorskip("pyarrow")
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptObjectError, NotFoundError
+from litelog.objects.position import epoch_of
+from litelog.spark.jvm.conditions import LEAST, MOST, QueriedLog
 from litelog.spark.jvm.opening import open_for_java
 from litelog.spark.options import Range, parse_options
 from litelog.spark.scan.partitions import SealedPiece
@@ -52,7 +54,7 @@ def _path(opened: dict[str, Any]) -> Path:
 
 def test_it_names_every_frame_with_its_bytes_and_checksums(opening: Opening) -> None:
     log, piece = opening
-    opened = open_for_java(log, piece)
+    opened = open_for_java(QueriedLog(log), piece)
     (group,) = opened["groups"]
     body = _path(opened).read_bytes()[group["at"] : group["at"] + group["size"]]
     assert group["body"] is None  # Java reads files by itself
@@ -62,6 +64,21 @@ def test_it_names_every_frame_with_its_bytes_and_checksums(opening: Opening) -> 
     assert [run["records"] for run in group["runs"]] == COUNTS
     assert [(run["first"], run["next"]) for run in group["runs"]] == [(0, 3), (3, 5), (5, 9), (9, 10)]
     assert opened["metrics"] == {"frames": 4, "skipped": 0, "bytes": piece.entry.size, "requests": 1}
+    epoch = epoch_of(log.generation)
+    held = {"log": log.name, "generation": log.generation, "epoch": epoch, "index": piece.entry.index, "count(*)": 1}
+    assert opened["constants"] == held
+
+
+def test_it_says_which_records_are_wanted(opening: Opening) -> None:
+    log, piece = opening
+    bounded = replace(log, range=Range(first=4, until=5 * SECOND))
+    bounds = {"first": 4, "last": MOST, "since": LEAST, "until": 5 * SECOND - 1}
+    for queried, keys in (
+        (QueriedLog(bounded), {"needs_key": False, "keys": None}),
+        (QueriedLog(bounded, needs_key=True), {"needs_key": True, "keys": None}),
+        (QueriedLog(bounded, needs_key=True, keys=(b"", b"k")), {"needs_key": True, "keys": ["", "aw=="]}),
+    ):
+        assert open_for_java(queried, piece)["wanted"] == bounds | keys
 
 
 @pytest.mark.parametrize(
@@ -78,7 +95,7 @@ def test_frames_without_wanted_records_are_skipped(
     opening: Opening, wanted: Range, firsts: list[int], whole: list[bool]
 ) -> None:
     log, piece = opening
-    opened = open_for_java(replace(log, range=wanted), piece)
+    opened = open_for_java(QueriedLog(replace(log, range=wanted)), piece)
     runs = [run for group in opened["groups"] for run in group["runs"]]
     assert [(run["first"], run["whole"]) for run in runs] == list(zip(firsts, whole, strict=True))
     assert (opened["metrics"]["frames"], opened["metrics"]["skipped"]) == (len(runs), len(COUNTS) - len(runs))
@@ -86,22 +103,22 @@ def test_frames_without_wanted_records_are_skipped(
 
 def test_a_part_has_the_frames_that_start_in_it(opening: Opening) -> None:
     log, piece = opening
-    runs = [run for group in open_for_java(log, piece)["groups"] for run in group["runs"]]
+    runs = [run for group in open_for_java(QueriedLog(log), piece)["groups"] for run in group["runs"]]
     middle = runs[2]["offset"]
     for start, stop, firsts in ((0, middle, [0, 3]), (middle, piece.stop, [5, 9])):
-        opened = open_for_java(log, replace(piece, start=start, stop=stop))
+        opened = open_for_java(QueriedLog(log), replace(piece, start=start, stop=stop))
         assert [run["first"] for group in opened["groups"] for run in group["runs"]] == firsts
         assert opened["metrics"]["skipped"] == 0
 
 
 def test_damage_and_a_missing_object_are_errors(opening: Opening) -> None:
     log, piece = opening
-    path = _path(open_for_java(log, piece))
+    path = _path(open_for_java(QueriedLog(log), piece))
     body = bytearray(path.read_bytes())
     body[-20] ^= 1  # in the footer
     path.write_bytes(body)
     with pytest.raises(CorruptObjectError, match=piece.entry.key):
-        open_for_java(log, piece)
+        open_for_java(QueriedLog(log), piece)
     path.unlink()
     with pytest.raises(NotFoundError):
-        open_for_java(log, piece)
+        open_for_java(QueriedLog(log), piece)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def asked(request: dict[str, Any]) -> tuple[Any, str]:
     """(answer, error) of a request."""
-    text, answers = json.dumps(request).encode(), io.BytesIO()
+    text, answers = json.dumps(request | {"about_bytes": 0}).encode(), io.BytesIO()
     serve(io.BytesIO(len(text).to_bytes(4, "big") + text), answers)
     answers.seek(0)
     answer, error = (answers.read(int.from_bytes(answers.read(4), "big")) for _ in range(2))
