@@ -55,5 +55,5 @@ def test_without_an_identity_the_error_says_what_to_name(spark: Any, replica: tu
 
 def test_spark_does_not_write_to_an_encrypted_replica(replica: tuple[str, str]) -> None:
     options = parse_write_options({"path": replica[0], "takeover": "true"})
-    with pytest.raises(ConfigError, match="is encrypted, and Spark writes only replicas that are not"):
+    with pytest.raises(ConfigError, match="is encrypted, and Spark writes only replicas that are not: append"):
         plan_write(options, SystemClock(), overwrite=False)

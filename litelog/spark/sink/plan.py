@@ -140,7 +140,10 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
             try_store(StoreTrials(SystemRandom()), Fencing.REQUIRED, client.store, plain)
         newest = [read_claim(client, name) for name in names if name.epoch == names[-1].epoch]
         if any(claim.encryption is not None for claim in newest):
-            raise ConfigError(f"{client.url}: is encrypted, and Spark writes only replicas that are not")
+            raise ConfigError(
+                f"{client.url}: is encrypted, and Spark writes only replicas that are not: append to the log instead "
+                "(litelog append, or LogWriter), and let its daemon replicate it"
+            )
         read = {claim.name: claim for claim in newest}
         before = LogBefore.find(client, names, read)
         if overwrite and before is not None and options.partition_records and not sum(options.partition_records):
