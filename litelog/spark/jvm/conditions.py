@@ -38,7 +38,7 @@ class Function(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class KnownAggregate:
     """A total of a column that has a number in each row. A sum is the number of rows."""
 
     function: Function
@@ -51,10 +51,10 @@ class Aggregate:
 
 
 AGGREGATES: Final = {
-    "count(*)": Aggregate(Function.SUM, "sequence"),
-    **{f"count({column})": Aggregate(Function.SUM, column) for column in ("sequence", "timestamp", "value")},
-    **{f"min({column})": Aggregate(Function.LEAST, column) for column in ("sequence", "timestamp")},
-    **{f"max({column})": Aggregate(Function.MOST, column) for column in ("sequence", "timestamp")},
+    "count(*)": KnownAggregate(Function.SUM, "sequence"),
+    **{f"count({column})": KnownAggregate(Function.SUM, column) for column in ("sequence", "timestamp", "value")},
+    **{f"min({column})": KnownAggregate(Function.LEAST, column) for column in ("sequence", "timestamp")},
+    **{f"max({column})": KnownAggregate(Function.MOST, column) for column in ("sequence", "timestamp")},
 }
 """The aggregates that Java and Python make, by their text in lower case."""
 
@@ -75,7 +75,7 @@ class QueriedLog:
         last, until = (MOST if bound is None else bound - 1 for bound in (wanted.stop, wanted.until))
         return {"first": first, "last": last, "since": max(since, LEAST), "until": min(max(until, LEAST), MOST)}
 
-    def narrowed(self, conditions: Iterable[Condition]) -> QueriedLog:
+    def narrowed(self, conditions: Iterable[KnownCondition]) -> QueriedLog:
         """The same log, of which the wanted records meet all conditions."""
         found = self
         for one in conditions:
@@ -84,7 +84,7 @@ class QueriedLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class KnownCondition:
     """A condition on a column that the wanted records meet."""
 
     column: str
@@ -108,12 +108,12 @@ class Condition:
         return replace(queried, needs_key=True, keys=keys)
 
 
-def read_condition(text: str) -> Condition | None:
+def read_condition(text: str) -> KnownCondition | None:
     """The condition that a text states; None if Spark has to apply it."""
     if text.lower() == _ANY_KEY:
-        return Condition("key")
+        return KnownCondition("key")
     if found := _KEYS.fullmatch(text):
-        return Condition("key", keys=tuple(bytes.fromhex(key[2:]) for key in (found[1] or found[2]).split(", ")))
+        return KnownCondition("key", keys=tuple(bytes.fromhex(key[2:]) for key in (found[1] or found[2]).split(", ")))
     if (found := _NUMBER.fullmatch(text)) is None or not LEAST < int(found[3]) < MOST:
         return None
     column, operator, value = found[1].lower(), found[2], int(found[3])
@@ -121,4 +121,4 @@ def read_condition(text: str) -> Condition | None:
     stop = None if operator.startswith(">") else value if operator == "<" else value + 1
     if column == "sequence":  # never below 0
         low, stop = (None if bound is None else max(0, bound) for bound in (low, stop))
-    return Condition(column, low, stop)
+    return KnownCondition(column, low, stop)

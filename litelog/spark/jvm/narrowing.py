@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from litelog.spark.jvm.conditions import Aggregate, Condition, QueriedLog
+    from litelog.spark.jvm.conditions import KnownAggregate, KnownCondition, QueriedLog
     from litelog.spark.scan.partitions import PlannedLog
 
     Numbers = npt.NDArray[np.int64]
@@ -88,7 +88,7 @@ class HeldPlan:
         head = json.dumps(self.facts | changed).encode()
         return b"".join([len(head).to_bytes(4, "little"), head, left.tobytes(), self.extras])
 
-    def _can_apply(self, condition: Condition) -> bool:
+    def _can_apply(self, condition: KnownCondition) -> bool:
         return condition.column == "key" or bool(self.facts[f"by_{condition.column}"])
 
     def aggregates(self, groups: Sequence[str], functions: Sequence[str]) -> dict[str, Any] | None:
@@ -114,11 +114,11 @@ class HeldPlan:
             "functions": [one.function for one in wanted],
         }
 
-    def _states(self, wanted: Sequence[Aggregate]) -> bool:
+    def _states(self, wanted: Sequence[KnownAggregate]) -> bool:
         """Whether no record of the logs has a null in the columns of the aggregates."""
         return self.facts["strict"] and (self.facts["timed"] or all(one.column != "timestamp" for one in wanted))
 
-    def totals(self, wanted: Sequence[Aggregate]) -> list[int | None] | None:
+    def totals(self, wanted: Sequence[KnownAggregate]) -> list[int | None] | None:
         """The aggregates of all wanted records, where the least and the most of no records is None.
 
         Returns None if reading the log is the only way to know.
@@ -181,7 +181,7 @@ def _bounds(logs: Sequence[QueriedLog], numbers: Numbers) -> _Bounds:
     return _Bounds(**{name: np.array([one[name] for one in bounds] or [0], np.int64)[numbers] for name in _BOUNDS})
 
 
-def _type(aggregate: Aggregate) -> str:
+def _type(aggregate: KnownAggregate) -> str:
     return TYPES["sequence" if aggregate.counts else aggregate.column]
 
 

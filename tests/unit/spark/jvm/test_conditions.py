@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from litelog.spark.jvm.conditions import MOST, Condition, QueriedLog, read_condition
+from litelog.spark.jvm.conditions import MOST, KnownCondition, QueriedLog, read_condition
 from litelog.spark.options import Mode, Range
 from litelog.spark.scan.partitions import PlannedLog
 
@@ -12,22 +12,22 @@ from litelog.spark.scan.partitions import PlannedLog
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("sequence = 3", Condition("sequence", 3, 4)),
-        ("sequence < 3", Condition("sequence", None, 3)),
-        ("sequence <= 3", Condition("sequence", None, 4)),
-        ("sequence > 3", Condition("sequence", 4, None)),
-        ("SEQUENCE >= 3", Condition("sequence", 3, None)),
-        ("sequence < -3", Condition("sequence", None, 0)),
-        ("sequence >= -3", Condition("sequence", 0, None)),
-        (f"sequence <= {MOST - 1}", Condition("sequence", None, MOST)),
-        ("timestamp > -3", Condition("timestamp", -2, None)),
-        ("Key IS NOT NULL", Condition("key")),
-        ("key = 0x", Condition("key", keys=(b"",))),
-        ("key = 0x6B31", Condition("key", keys=(b"k1",))),
-        ("key IN (0x6B31, 0x, 0x00)", Condition("key", keys=(b"k1", b"", b"\0"))),
+        ("sequence = 3", KnownCondition("sequence", 3, 4)),
+        ("sequence < 3", KnownCondition("sequence", None, 3)),
+        ("sequence <= 3", KnownCondition("sequence", None, 4)),
+        ("sequence > 3", KnownCondition("sequence", 4, None)),
+        ("SEQUENCE >= 3", KnownCondition("sequence", 3, None)),
+        ("sequence < -3", KnownCondition("sequence", None, 0)),
+        ("sequence >= -3", KnownCondition("sequence", 0, None)),
+        (f"sequence <= {MOST - 1}", KnownCondition("sequence", None, MOST)),
+        ("timestamp > -3", KnownCondition("timestamp", -2, None)),
+        ("Key IS NOT NULL", KnownCondition("key")),
+        ("key = 0x", KnownCondition("key", keys=(b"",))),
+        ("key = 0x6B31", KnownCondition("key", keys=(b"k1",))),
+        ("key IN (0x6B31, 0x, 0x00)", KnownCondition("key", keys=(b"k1", b"", b"\0"))),
     ],
 )
-def test_a_condition_is_read(text: str, wanted: Condition) -> None:
+def test_a_condition_is_read(text: str, wanted: KnownCondition) -> None:
     assert read_condition(text) == wanted
 
 
@@ -68,5 +68,5 @@ def test_conditions_are_met_together() -> None:
     assert queried.bounds() == {"first": 5, "last": 8, "since": 3, "until": 6}
     assert (queried.needs_key, queried.keys) == (True, (b"b",))
     assert queried.log.range.start == 2
-    again = queried.narrowed([Condition("key")])
+    again = queried.narrowed([KnownCondition("key")])
     assert again == queried
