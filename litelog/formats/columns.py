@@ -301,8 +301,8 @@ class Columns:
     """The format's own columns under their names; None if it has none."""
 
     commit_starts: npt.NDArray[np.int64] | None = None
-    """Where each record's commit begins in the piece that was decoded, if ``data`` is another buffer, for example of
-    decompressed bytes. None if ``data`` is that piece."""
+    """Where each record lies in the piece that was decoded, its value or at least its commit, if ``data`` is another
+    buffer, of copied or decompressed bytes. None if ``data`` is that piece."""
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -320,6 +320,8 @@ class Columns:
 
     def slice(self, start: int, stop: int) -> Columns:
         """Return the records with the numbers [start, stop), counted from 0. They share the bytes."""
+        if start <= 0 and stop >= len(self):
+            return self
         part = slice(start, stop)
         return Columns(
             self.data,

@@ -281,13 +281,12 @@ class LogFormatConformance:
             for place in self.choose(range(len(data))):
                 for length in HUGE:
                     hostile = (data[:place] + length + data[place + len(length) :])[: len(data)]
-                    tracemalloc.reset_peak()
-                    before, _ = tracemalloc.get_traced_memory()
-                    try:
-                        found = _decode(log_format, name, hostile, expect=expect)
-                    except CorruptionError:
-                        found = []
-                    assert tracemalloc.get_traced_memory()[1] - before < PEAK_BYTES
+                    found, peak = _decode_measured(log_format, name, hostile, expect)
+                    if (
+                        peak >= PEAK_BYTES
+                    ):  # maybe something that grows once in the process, such as a table of Python's
+                        found, peak = _decode_measured(log_format, name, hostile, expect)
+                    assert peak < PEAK_BYTES
                     late = any(self.may_renumber(name, data, place + at) for at in range(len(length)))
                     if self.has_checksums and not late:
                         assert found == records[: len(found)]
@@ -333,6 +332,17 @@ def _walk(log_format: LogFormat, segments: Segments) -> Iterator[tuple[str, byte
         scan = log_format.scan(name, memoryview(data), 0, expect)
         yield name, data, expect, scan
         expect = scan.expectation
+
+
+def _decode_measured(log_format: LogFormat, name: str, data: bytes, expect: Expectation) -> tuple[list[Record], int]:
+    """As ``_decode``, without records if the data is damaged; and the most bytes that were allocated meanwhile."""
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    try:
+        found = _decode(log_format, name, data, expect=expect)
+    except CorruptionError:
+        found = []
+    return found, tracemalloc.get_traced_memory()[1] - before
 
 
 def _decode(

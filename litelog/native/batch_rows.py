@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HEADER_BYTES = 61
 _LENGTH, _COUNT = slice(8, 12), slice(57, 61)
 _FEWEST_RECORD_BYTES = 7
-_ROW_COLUMNS, _COLUMNS = 6, 10
+_ROW_COLUMNS, _COLUMNS = 7, 11
 
 _ROWS, _VALUE_BYTES, _KEY_BYTES, _KEYS, _NULLS, _HEADED, _TAKEN, _IS_FULL, _COUNTS = range(9)
 """The numbers that say how far the rows are filled, in the order of ``kafka.h``."""
@@ -43,8 +43,8 @@ class BatchRows(NamedTuple):
     taken: int
     """How many batches have their rows: those before the first one that is compressed, or not plainly right."""
     rows: Int64s
-    """An array of 6 rows: sequence, time in microseconds, start and length of the value, and of the key. A length is -1
-    for null."""
+    """An array of 7 rows: sequence, time in microseconds, start and length of the value, where it lies in the piece,
+    start and length of the key. A length is -1 for null."""
     headed: Int64s
     """An array of 4 rows, with a column for each record that has headers: its number, start and end of its headers in
     the piece, and their number."""

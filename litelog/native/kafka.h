@@ -153,6 +153,7 @@ enum {
     ROW_TIME,
     ROW_VALUE_START,
     ROW_VALUE_LENGTH,
+    ROW_PLACE, /* of the value in the piece */
     ROW_KEY_START,
     ROW_KEY_LENGTH,
     KEYED_ROW, /* from here on one number for each record with headers: its row, and where its headers lie */
@@ -219,6 +220,7 @@ static int put_records(bytes data, bytes head, bytes end, const struct rows *row
     int64_t is_appended = field(head + 21, 2, 1) & APPEND_TIME;
     int64_t row = filled[ROWS], nulls = 0, value_bytes = filled[VALUE_BYTES], *sequences = rows->columns;
     int64_t *times = sequences + rows->capacity, *starts = times + rows->capacity, *lengths = starts + rows->capacity;
+    int64_t *places = lengths + rows->capacity;
     bytes at = head + BATCH_HEADER_BYTES;
 
     if (base < 0 || last > INT32_MAX || base > INT64_MAX - last)
@@ -239,6 +241,7 @@ static int put_records(bytes data, bytes head, bytes end, const struct rows *row
         times[row] = 1000 * time;
         starts[row] = value_bytes;
         lengths[row] = found.value_length;
+        places[row] = found.value - data;
         nulls += found.value_length < 0;
         if (!put_entry(rows->values, rows->value_room, &value_bytes, found.value, found.value_length))
             return 0;
@@ -279,7 +282,7 @@ static int take_batch(bytes data, bytes head, bytes end, const struct rows *rows
  *
  * Writes where batches begin, and where the last one ends; the fields; and the number of rows up to each one's end.
  * Rows are written up to the first batch that is compressed, or that is not plainly right; control batches have none.
- * Rows are ten columns of `row_capacity` numbers each, in the order of the enumeration above. Values lie back to back
+ * Rows are eleven columns of `row_capacity` numbers each, in the order of the enumeration above. Values lie back to back
  * at the start of `content`, and keys from `value_room` on. `filled` says how much of all that is filled, and how many
  * batches have their rows. Stops before a batch for whose records there are not enough rows left, and says so. Returns
  * the number of batches; -1 for a layout that cannot be.

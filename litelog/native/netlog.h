@@ -2,8 +2,9 @@
 
 enum { MESSAGE_BYTES = 9, LAST_CODEC = 3, PLAIN = 0, SET = 1 };
 
-/* How much is filled: records, bytes of their values, plain messages to look at, messages whose records are there. */
-enum { RECORDS, RECORD_BYTES, SUSPECTS, READ_MESSAGES };
+/* How much is filled: records, bytes of their values, plain messages to look at, messages whose records are there, sets
+   among them. */
+enum { RECORDS, RECORD_BYTES, SUSPECTS, READ_MESSAGES, SETS };
 
 /* The place after the message at `at`, whatever its checksum says; null if it is not whole. */
 static inline bytes skip_message(bytes at, bytes end)
@@ -124,6 +125,7 @@ int64_t litelog_take_messages(bytes data, int64_t size, int64_t start, const int
             break;
         if (filled[READ_MESSAGES] == count)
             filled[READ_MESSAGES] += read_message(at, at + total, &records, filled);
+        filled[SETS] += *at != PLAIN;
         if (*at == PLAIN && may_be_set(at + MESSAGE_BYTES, at + total))
             suspects[filled[SUSPECTS]++] = count;
         records_after[count] = filled[RECORDS];

@@ -29,6 +29,7 @@ typedef const uint8_t *bytes;
 #include "digests.h"
 #include "entries.h"
 #include "frames.h"
+#include "commits.h"
 #include "kafka.h"
 #include "netlog.h"
 #include "redis.h"

@@ -85,12 +85,25 @@ class TakenMessages(NamedTuple):
     """The numbers of the plain messages whose payload may be a set."""
     is_complete: bool
     """Whether the records of all messages are there: not if there is a compressed set, or a malformed one."""
+    has_sets: bool
     records_after: Int64s
     """How many records there are up to each message's end."""
     values: memoryview | None
     """The values of all records, back to back; None if they were not asked for."""
     places: Int64s
     """If so, two rows: where each value begins in ``values``, and its length."""
+
+
+class CommitBodies(NamedTuple):
+    """The records of commits of litelog's own format."""
+
+    columns: Int64s
+    """Rows: sequence, time, start and length of the value; and of the key, if keys were asked for."""
+    firsts: Int64s
+    """The number of each commit's first record."""
+    lowest: int
+    highest: int
+    """The bounds of the times."""
 
 
 def find_frames(data: memoryview, start: int, layout: FrameLayout) -> Int64s | None:
@@ -136,20 +149,35 @@ def take_messages(data: memoryview, start: int, layout: FrameLayout, *, copies: 
     capacity, most = left // layout.fewest_bytes, left // layout.other_bytes if copies else 0
     bounds, after, suspects = (np.empty(capacity + more, np.int64) for more in (1, 0, 0))
     columns, values = np.empty((2, most), np.int64), np.empty(left if copies else 0, np.uint8)
-    filled = np.zeros(4, np.int64)
+    filled = np.zeros(5, np.int64)
     given = (read(data), len(data), start, np.array(layout, np.int64), bounds, after, suspects, capacity)
     found = call(library.litelog_take_messages, *given, columns, most, values, len(values), int(copies), filled)
     if found < 0:
         raise ValueError(f"{layout} is not a layout of NetLog's messages, or {start} not in {len(data)} bytes")
-    records, value_bytes, suspected, read_messages = filled.tolist()
+    records, value_bytes, suspected, read_messages, sets = filled.tolist()
     return TakenMessages(
         bounds=bounds[: found + 1].copy(),
         suspects=suspects[:suspected].copy(),
         is_complete=read_messages == found,
+        has_sets=sets > 0,
         records_after=after[:found].copy(),
         values=values.data[:value_bytes] if copies else None,
         places=columns[:, :records].copy() if copies else columns,
     )
+
+
+def take_bodies(data: memoryview, positions: Sequence[int], total: int, *, with_keys: bool) -> CommitBodies | None:
+    """Read the ``total`` records of the commits at ``positions`` in litelog's own format. None without the library, and
+    if it is not sure that the columns of each commit fill its body."""
+    library = load()
+    if library is None or total < 1:
+        return None
+    columns, firsts = np.empty((6 if with_keys else 4, total), np.int64), np.empty(len(positions), np.int64)
+    places, bounds = np.array(positions, np.int64), np.empty(2, np.int64)
+    given = (read(data), len(data), places, len(places), int(with_keys))
+    if call(library.litelog_take_bodies, *given, columns, total, firsts, bounds) != total:
+        return None
+    return CommitBodies(columns, firsts, int(bounds[0]), int(bounds[1]))
 
 
 def find_records(data: memoryview, begins: Int64s, ends: Int64s, counts: Int64s) -> Int64s | None:

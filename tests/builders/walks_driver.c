@@ -202,7 +202,7 @@ static int64_t try_batches(uint8_t *work)
     bounds = fresh(8 * (capacity + 1));
     numbers = fresh(16 * capacity);
     after = fresh(8 * capacity);
-    columns = fresh(80 * rows);
+    columns = fresh(88 * rows);
     content = fresh(value_room + key_room);
     found = litelog_take_batches(data, size, draw(9) ? 0 : odd_number(size), layout, fields, 2, bounds, numbers, after,
                                  capacity, columns, rows, content, value_room, key_room, filled);
@@ -291,6 +291,66 @@ static int64_t try_entries(uint8_t *work)
     return found;
 }
 
+/* A commit of litelog's own format. */
+static uint8_t *put_commit(uint8_t *at)
+{
+    uint64_t flags = draw(4), count = 1 + draw(5), data_bytes = 0, length, body;
+    uint8_t *values = at + 40 + (flags & STAMPED ? 8 * count : 0), *keys = values + 4 * count, *end;
+
+    memset(at, 0, 40 + 16 * count);
+    at[16] = (uint8_t)count;
+    at[22] = 1;
+    at[23] = (uint8_t)flags;
+    for (uint64_t each = 0; each < count; each++, data_bytes += length) {
+        length = draw(20);
+        memcpy(values + 4 * each, &length, 4);
+    }
+    memcpy(at + 24, &data_bytes, 8);
+    end = keys + (flags & KEYED ? 4 * count : 0);
+    for (uint64_t each = 0; flags & KEYED && each < count; each++) {
+        int32_t key_length = (int32_t)draw(9) - 1;
+
+        memcpy(keys + 4 * each, &key_length, 4);
+        data_bytes += key_length > 0 ? (uint64_t)key_length : 0;
+    }
+    while (data_bytes--)
+        *end++ = (uint8_t)draw(256);
+    do
+        *end++ = 0;
+    while ((end - at + 3) % 8 || draw(30) == 0);
+    end += 3;
+    body = (uint64_t)(end - at - 26);
+    memcpy(at + 18, &body, 4);
+    return end;
+}
+
+static int64_t try_bodies(uint8_t *work)
+{
+    int64_t positions[4], commits = 1 + (int64_t)draw(4), total = 0, size, range[2], found;
+    uint8_t *end = work, *data;
+    int64_t *columns, *firsts = fresh(8 * commits);
+
+    for (int64_t each = 0; each < commits; each++) {
+        positions[each] = end - work;
+        end = put_commit(end);
+        total += work[positions[each] + 16];
+    }
+    size = end - work;
+    if (draw(2))
+        damage(work, &size);
+    data = exact(work, size);
+    if (draw(9) == 0)
+        positions[draw((uint64_t)commits)] = odd_number(size);
+    if (draw(9) == 0)
+        total = (int64_t)draw(20);
+    columns = fresh(48 * total);
+    found = litelog_take_bodies(data, size, positions, commits, (int64_t)(draw(9) > 0), columns, total, firsts, range);
+    free(columns);
+    free(firsts);
+    free(data);
+    return found;
+}
+
 /* A message of NetLog: a plain one, or a set of others. */
 static uint8_t *put_message(uint8_t *at, int may_hold_others)
 {
@@ -313,7 +373,7 @@ static uint8_t *put_message(uint8_t *at, int may_hold_others)
 
 static int64_t try_messages(uint8_t *work)
 {
-    int64_t layout[10] = {5, 1, 9, 10, 1 << 20, 2, 9, 1, 0, 0}, filled[4] = {0}, size, capacity, most, room, found;
+    int64_t layout[10] = {5, 1, 9, 10, 1 << 20, 2, 9, 1, 0, 0}, filled[5] = {0}, size, capacity, most, room, found;
     int64_t *bounds, *after, *suspects, *columns, copies = (int64_t)draw(4);
     uint8_t *end = work, *data, *values;
 
@@ -363,21 +423,21 @@ int main(int count, char **arguments)
 {
     int64_t (*const tries[])(uint8_t *) = {try_frames,  try_records, try_commands,
                                            try_entries, try_batches, try_messages,
-                                           try_digests};
-    int64_t good[7] = {0}, refused[7] = {0};
+                                           try_bodies,  try_digests};
+    int64_t good[8] = {0}, refused[8] = {0};
     uint8_t *work = fresh(1 << 16);
     long rounds = count > 2 ? atol(arguments[2]) : 1000;
 
     memset(work, 0, 1 << 16);
     state = (count > 1 ? strtoull(arguments[1], 0, 10) : 1) * 2 + 1;
     while (rounds--)
-        for (int each = 0; each < 7; each++) {
+        for (int each = 0; each < 8; each++) {
             int64_t found = tries[each](work);
 
             good[each] += found > 0;
             refused[each] += found < 0;
         }
-    for (int each = 0; each < 7; each++)
+    for (int each = 0; each < 8; each++)
         printf("%lld %lld\n", (long long)good[each], (long long)refused[each]);
     free(work);
     return 0;

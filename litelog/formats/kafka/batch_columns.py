@@ -128,12 +128,12 @@ def _use_rows(name: str, data: memoryview, offset: int, found: BatchWalk, rows: 
     batches = found.batches
     total = int(rows.rows_after[len(batches) - 1])
     counts = np.diff(rows.rows_after[: len(batches)], prepend=0)
-    sequences, times, value_starts, value_lengths, key_starts, key_lengths = rows.rows[:, :total]
+    sequences, times, value_starts, value_lengths, places, key_starts, key_lengths = rows.rows[:, :total]
     headers = HeadersColumn.empty(total)
     if rows.headed.size:
-        numbers, *places = rows.headed[:, rows.headed[0] < total]
-        starts, ends, header_counts = (np.zeros(total, np.int64) for _ in places)
-        for column, values in zip((starts, ends, header_counts), places, strict=True):
+        numbers, *columns = rows.headed[:, rows.headed[0] < total]
+        starts, ends, header_counts = (np.zeros(total, np.int64) for _ in columns)
+        for column, values in zip((starts, ends, header_counts), columns, strict=True):
             column[numbers] = values
         headers, broken = find_headers(data, header_counts, starts, ends)
         if len(broken):
@@ -150,7 +150,7 @@ def _use_rows(name: str, data: memoryview, offset: int, found: BatchWalk, rows: 
         value_nulls=value_lengths < 0 if rows.has_nulls else None,
         runs=np.zeros(1, np.int64),
         extra=_extra_columns(batches, headers, counts),
-        commit_starts=np.repeat(batches.places, counts),
+        commit_starts=places,
     )
 
 

@@ -14,6 +14,7 @@ from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import RESIDUE, check_tail
 from litelog.formats.litelog.encoding import (
     BLOCK_BYTES,
+    CHECKSUM_BYTES,
     FIXED_BYTES,
     FRAME_BYTES,
     HEADER,
@@ -22,11 +23,27 @@ from litelog.formats.litelog.encoding import (
     PREFIX_BYTES,
 )
 from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
+from litelog.native import walks
+from litelog.native.walks import Checksum, FrameLayout
 
 SEARCH_CHUNK_WORDS = 1 << 17  # 1 MiB: temporary arrays stay in the processor's cache
+FEW_BYTES = 4 << 10
+"""The checksums of commits in fewer bytes are computed one by one."""
+
 SEARCH_LIMIT_BYTES = 1 << 30
 """How many bytes a search may checksum. Hostile bytes can hold a plausible header in every word, each of a commit of
 megabytes."""
+
+_LAYOUT = FrameLayout(
+    length_at=PREFIX_BYTES - 4,
+    is_big_endian=False,
+    other_bytes=FRAME_BYTES,
+    fewest_bytes=MIN_COMMIT_BYTES,
+    most_bytes=MAX_COMMIT_BYTES,
+    checksum=Checksum.CRC32C,
+    checked_from=0,
+    checksum_at=-CHECKSUM_BYTES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +67,7 @@ def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectati
     size, position, expected, newest = len(data), start, expect.sequence, expect.epoch
     if expected is None and size - position >= MIN_COMMIT_BYTES:
         expected = HEADER.unpack_from(data, position)[0]
+    checked_end = _check_frames(data, start)
     positions: list[int] = []
     found, unpack, checksum, fixed_bytes = positions.append, HEADER.unpack_from, crc32c, FIXED_BYTES
     while (left := size - position) >= MIN_COMMIT_BYTES:
@@ -60,18 +78,30 @@ def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectati
         if total > left or total & 7 or total > MAX_COMMIT_BYTES:
             break
         spare = length - BLOCK_BYTES - count * fixed_bytes[flags] - value_bytes
-        if spare < 0 or (spare > 7 and not flags & 1) or checksum(data[position : position + total]) != RESIDUE:
+        if spare < 0 or (spare > 7 and not flags & 1):
+            break
+        end = position + total
+        if end > checked_end and checksum(data[position:end]) != RESIDUE:
             break
         found(position)
         expected += count
         newest = epoch
-        position += total
+        position = end
     if positions and expected is not None and expected > MAX_SEQUENCE:
         raise CorruptCommitError(name, offset + positions[-1], "sequence after it", f"up to {MAX_SEQUENCE}", expected)
     if not positions:
         expected = expect.sequence
     rest = check_tail(_FRAME, name, data, offset, position, Expectation(expected, newest))
     return Walk(positions, position, expected, newest, rest.tail, rest.damage, rest.wanted)
+
+
+def _check_frames(data: memoryview, start: int) -> int:
+    """Up to where the compiled library finds commits with the right checksums, by their lengths, from ``start`` on. For
+    little data it is not asked."""
+    if len(data) - start < FEW_BYTES:
+        return start
+    bounds = walks.find_frames(data, start, _LAYOUT)
+    return start if bounds is None else int(bounds[-1])
 
 
 def find_commit(data: memoryview, position: int, expect: Expectation, exact: int | None = None) -> int | None:

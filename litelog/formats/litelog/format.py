@@ -12,6 +12,7 @@ from litelog.formats.litelog.commit_columns import Bodies
 from litelog.formats.litelog.commit_walk import Walk, find_commit, walk
 from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
 from litelog.formats.litelog.small_commit import SmallCommit
+from litelog.formats.litelog.taken_bodies import TakenBodies
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
 from litelog.formats.numbered import NumberedFormat, NumberedNames
 
@@ -91,13 +92,15 @@ class LitelogFormat(NumberedFormat):
         return _check(name, data, offset, found).columns(_first_sequence(data, found))
 
 
-def _check(name: str, data: memoryview, offset: int, found: Walk) -> Bodies | SmallCommit:
+def _check(name: str, data: memoryview, offset: int, found: Walk) -> Bodies | SmallCommit | TakenBodies:
     """Check the columns of a walk's commits, of which there is at least one. Raises CorruptCommitError."""
-    small = SmallCommit.read(data, found.positions[0]) if len(found.positions) == 1 else None
-    return small or Bodies.check(name, data, offset, found.positions)
+    if len(found.positions) == 1 and (small := SmallCommit.read(data, found.positions[0])) is not None:
+        return small
+    records = (found.next or 0) - _first_sequence(data, found)
+    return TakenBodies.read(data, found.positions, records) or Bodies.check(name, data, offset, found.positions)
 
 
-def _describe(data: memoryview, offset: int, found: Walk, bodies: Bodies | SmallCommit | None) -> Scan:
+def _describe(data: memoryview, offset: int, found: Walk, bodies: Bodies | SmallCommit | TakenBodies | None) -> Scan:
     """The scan of a walk. Without ``bodies`` it has no timestamps."""
     first = lowest = highest = None
     records, last_commit = 0, offset

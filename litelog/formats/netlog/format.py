@@ -116,7 +116,7 @@ def _decode(data: memoryview, first: int, found: MessageRun) -> Columns:
     if (taken := found.taken) is not None and taken.values is not None:
         starts, lengths = taken.places
         sequences, one_run = np.arange(first, first + len(starts), dtype=np.int64), np.zeros(1, np.int64)
-        places = np.repeat(found.positions, found.counts) if len(starts) != len(found.positions) else found.positions
+        places = np.repeat(found.positions, found.counts) if taken.has_sets else found.positions + MESSAGE_BYTES
         return Columns(taken.values, sequences, None, None, None, starts, lengths, one_run, commit_starts=places)
     bounds = np.append(found.positions, found.end)
     starts, commit_starts = bounds[:-1] + MESSAGE_BYTES, None

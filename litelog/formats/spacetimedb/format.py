@@ -77,13 +77,14 @@ class SpacetimeDBFormat(NumberedFormat):
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
         found = _walk_segment(name, data, offset, expect, with_values=True)
+        positions = found.positions + found.frame.header.size
         copied = found.values is not None
         if copied:
             starts, lengths = found.places
         else:
-            starts = found.positions + found.frame.header.size
+            starts = positions
             lengths = np.diff(found.positions, append=found.end) - found.frame.min_commit_bytes
-        columns: list[npt.NDArray[Any]] = [found.firsts, starts, lengths, found.positions, found.epochs, found.counts]
+        columns: list[npt.NDArray[Any]] = [found.firsts, starts, lengths, positions, found.epochs, found.counts]
         if found.repeated:
             columns = [np.delete(column, found.repeated) for column in columns]
         sequences, starts, lengths, positions, epochs, counts = columns

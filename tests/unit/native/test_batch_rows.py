@@ -6,6 +6,7 @@ import random
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -14,10 +15,12 @@ from hypothesis import strategies as st
 from litelog.errors import LitelogError
 from litelog.formats import Expectation
 from litelog.formats.capabilities import scan_columns
+from litelog.formats.litelog import SegmentHeader, encode_commit
 from litelog.formats.registry import open_format
 from litelog.native.library import load, without_library
+from tests.builders import stdb_log
 from tests.builders.kafka_log import write_batch
-from tests.builders.stdb_log import HEADERS, encode_commit, segment_name
+from tests.builders.stdb_log import HEADERS, segment_name
 from tests.sampling import examples
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ def write_kafka(batches: list[tuple[list[tuple], int, int]]) -> tuple[str, bytes
 def write_spacetimedb(commits: list[tuple[bytes, int, int]]) -> tuple[str, bytes]:
     found, first = [HEADERS[1]], 7
     for records, count, epoch in commits:
-        found.append(encode_commit(first, records, count=count, epoch=epoch))
+        found.append(stdb_log.encode_commit(first, records, count=count, epoch=epoch))
         if count == 3:
             found.append(found[-1])  # a repeated commit
         first += count
@@ -69,6 +72,23 @@ def write_redis(commands: list[list[bytes]]) -> tuple[str, bytes]:
     return "appendonly.aof.1.incr.aof", b"".join(found)
 
 
+def write_litelog(commits: list[tuple[list[tuple[bytes, bytes | None]], list[int]]]) -> tuple[str, bytes]:
+    found, first = [SegmentHeader(UUID(int=1), 2, 0).encode()], 2
+    for records, times in commits:
+        values, keys = [value for value, _ in records], [key for _, key in records]
+        stamps = times[0] if len(times) == 1 else [times[number % len(times)] for number in range(len(records))]
+        found.append(bytes(encode_commit(first, 1, stamps, values, keys)))
+        first += len(records)
+    return f"{2:020d}.log", b"".join(found)
+
+
+OWN = st.lists(
+    st.tuples(
+        st.lists(st.tuples(BYTES, KEYS), min_size=1, max_size=6),
+        st.lists(st.integers(-(1 << 55), 1 << 57), min_size=1, max_size=3),
+    ),
+    max_size=5,
+)
 COMMITS = st.lists(st.tuples(BYTES, st.integers(1, 3), st.integers(0, (1 << 64) - 1)), max_size=8)
 MESSAGES = st.lists(st.tuples(st.integers(0, 1), st.lists(BYTES, min_size=1, max_size=4)), max_size=8)
 COMMANDS = st.lists(
@@ -79,6 +99,7 @@ COMMANDS = st.lists(
 )
 LOGS: dict[str, tuple[Callable[[Any], tuple[str, bytes]], st.SearchStrategy[Any]]] = {
     "kafka": (write_kafka, BATCHES),
+    "litelog": (write_litelog, OWN),
     "spacetimedb": (write_spacetimedb, COMMITS),
     "netlog": (write_netlog, MESSAGES),
     "redis-aof": (write_redis, COMMANDS),
@@ -86,7 +107,7 @@ LOGS: dict[str, tuple[Callable[[Any], tuple[str, bytes]], st.SearchStrategy[Any]
 
 
 def what_is_read(format_name: str, name: str, data: bytes, offset: int) -> object:
-    """The scan, the records, and the Arrow batches as lists; or the error."""
+    """The scan, the Arrow batches as lists, the places, and all and some of the records; or the error."""
     form = open_format(format_name)
     try:
         scan, columns = scan_columns(form, name, memoryview(data), offset, Expectation())
@@ -96,10 +117,9 @@ def what_is_read(format_name: str, name: str, data: bytes, offset: int) -> objec
     middle = columns.slice(len(columns) // 3, len(columns)).take(columns.sequences[len(columns) // 3 :] % 2 == 0)
     rows = [row for batch in columns.to_arrow_batches(names) for row in batch.to_pylist()]
     assert columns.to_arrow(names).to_pylist() == rows
-    places = [int(place) for place in columns.places] if columns.commit_starts is not None else None
-    if places is not None:
-        assert all(0 <= place < len(data) for place in places)
-    return scan, rows, list(columns.records()), list(middle.records())
+    places = columns.places.tolist()
+    assert all(0 <= place <= len(data) for place in places)
+    return scan, rows, places, list(columns.records()), list(middle.records())
 
 
 @pytest.mark.slow
@@ -126,6 +146,9 @@ def few(format_name: str) -> tuple[str, bytes]:
         return write_kafka([(records, 0, -1), (records[:1], 0x08, 4), (records[1:], 0x20, 4), (records, 0, 2)])
     if format_name == "spacetimedb":
         return write_spacetimedb([(b"first" * 9, 1, 0), (b"", 3, 1 << 63), (b"x", 2, 1)])
+    if format_name == "litelog":
+        plain, keyed = [(b"value" * 9, None), (b"", None)], [(b"x", b"key"), (b"yy", None), (b"", b"")]
+        return write_litelog([(plain, [7]), (keyed, [9, 3]), (plain[:1], [1, 2])])
     if format_name == "netlog":
         return write_netlog([(0, [b"plain" * 9]), (1, [b"a", b"", b"c"]), (0, [b"\x01"]), (0, [bytes(18)])])
     return write_redis([[b"SET", b"k", b"v" * 40], [b"MULTI"], [b"DEL", b"k"], [b"EXEC"], [b"XGROUP", b"a", b"b"]])

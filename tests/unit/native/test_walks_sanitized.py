@@ -39,8 +39,8 @@ def test_no_function_leaves_its_buffers(driver: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     counts = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     *walked, digests = counts
-    frames, records, commands, entries, batches, messages = walked
+    frames, records, commands, *others = walked
     assert all(good > ROUNDS // 10 for good, _ in walked), counts  # most calls find something
     assert sum(digests) > ROUNDS // 2, counts
     assert commands[1] == 0
-    assert all(refused > ROUNDS // 100 for _, refused in (frames, records, entries, batches, messages)), counts
+    assert all(refused > ROUNDS // 100 for _, refused in (frames, records, *others)), counts
