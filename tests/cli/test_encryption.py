@@ -152,6 +152,25 @@ def test_verify_without_an_identity_says_what_it_could_not_check(tree: Command) 
     assert tree("verify", "replica", "--identity", "key.txt").code == ExitCode.DONE
 
 
+def test_checkpoints_are_encrypted_and_checked_with_the_identity(tree: Command) -> None:
+    made = tree("key", "new", "--signing", "-o", "sign.pem")
+    (tree.folder / "pub.pem").write_text(made.out)
+    config = tree.folder / "c.yml"
+    signs = f"        checkpoints: {{sign-key: {tree.folder}/sign.pem}}\n        encryption:"
+    config.write_text(config.read_text().replace("        encryption:", signs))
+    append(tree, 5, RECORDS)
+    assert replicate(tree).code == 0
+    (path,) = (tree.folder / "replica" / "checkpoints").rglob("*.json")
+    assert path.read_bytes().startswith(b"LLOGENC1")
+    assert CANARY.encode() not in whole(tree.folder / "replica")
+    trusts = ("--trusted-key", "pub.pem", "--identity", "key.txt")
+    done = tree("verify", "replica", *trusts)
+    assert (done.code, "the checkpoint 1 of " in done.out) == (ExitCode.DONE, True), done.out + done.err
+    assert tree("copy", "replica", "copied", "--identity", "key.txt").code == 0
+    assert tree("verify", "copied", *trusts).code == ExitCode.DONE
+    assert tree("verify", "replica", "--trusted-key", "pub.pem").code == ExitCode.USAGE
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from litelog.copying.execution import copy
 from litelog.objects.checkpoint_chain import join, link, newest_first
 from litelog.objects.layout import parse_checkpoint, parse_sealed, parse_snapshot, parse_wal
 from litelog.shipping.checkpoint_writer import FILE
 from litelog.shipping.context import CheckpointPolicy, Settings
 from litelog.stores.object_store import ObjectReplicaClient
+from litelog.verify.execution import verify
+from litelog.verify.findings import AnomalyKind
 from replica_clients.memory import MemoryStore
 from tests.builders.checkpoints import KEY, PRIVATE, PUBLIC, new_keys
 from tests.builders.daemon_builder import Daemon
@@ -369,3 +372,26 @@ def test_a_long_history_takes_several_checkpoints(
     assert [each.checkpoint.next is None for each in chain(store)] == [True] * (len(chain(store)) - 1) + [False]
     assert stated(join(chain(store))) == held(log)
     assert compare(store).differences == ()
+
+
+def test_verify_without_a_key_names_damage_and_holes_of_the_chain(signed: Signed, store: MemoryStore) -> None:
+    for _ in range(3):
+        signed.hour()
+    report = verify(store, formats=open_format)
+    assert (report.checkpoints, report.harmful) == (4, 0)
+    keys = keys_of(store, parse_checkpoint)
+    holed, damaged = copied(store), copied(store)
+    holed.delete([keys[1]])
+    (anomaly,) = verify(holed, formats=open_format).anomalies
+    assert (anomaly.kind, anomaly.key, anomaly.harmful) == (AnomalyKind.CHAIN, keys[2], True)
+    damaged.put(keys[3], [objects(store)[keys[3]].replace(b'"version": 2', b'"version": 3')], create_only=False)
+    (anomaly,) = verify(damaged, formats=open_format).anomalies
+    assert (anomaly.kind, anomaly.key, anomaly.harmful) == (AnomalyKind.CHECKSUM, keys[3], True)
+
+
+def test_a_copy_has_the_checkpoints_last(signed: Signed, store: MemoryStore) -> None:
+    signed.hour()
+    target = CountingStore(MemoryStore("copy"))
+    copy(store, target)
+    assert [key for key in target.put_keys if parse_checkpoint(key)] == target.put_keys[-2:]
+    assert compare(target).differences == ()
