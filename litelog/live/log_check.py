@@ -26,6 +26,11 @@ VERSION = 1
 """Of the answer."""
 
 
+FIRST_SECONDS = 1.0
+"""After how many seconds the answer begins, even if the check lasts longer: from then on it is noticed if the client has
+left. A check that cannot begin fails sooner, with a status of its own."""
+
+
 class _LeftError(LitelogError):
     """Nobody waits for the check any more."""
 
@@ -72,12 +77,14 @@ class LogCheck:
         loop, reader = asyncio.get_running_loop(), self._reader
         reader.wake = self._news.set
         threading.Thread(target=self._run, args=(loop,), name=f"check {self._source.folder}", daemon=True).start()
+        seconds = min(FIRST_SECONDS, KEEP_ALIVE_SECONDS)
         try:
             while self._report is None:
                 try:
-                    await asyncio.wait_for(self._news.wait(), KEEP_ALIVE_SECONDS)
+                    await asyncio.wait_for(self._news.wait(), seconds)
                 except TimeoutError:
                     yield ReportFraming().keep_alive()
+                    seconds = KEEP_ALIVE_SECONDS
                 failure = reader.ended_by or self._error
                 if failure is not None:
                     raise failure

@@ -84,7 +84,7 @@ def test_requests_that_have_no_meaning_are_refused(tmp_path: Path, log: LogBuild
 def test_one_log_is_checked_at_a_time_and_a_check_ends_with_its_request(
     tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_check, "KEEP_ALIVE_SECONDS", 0.02)
+    monkeypatch.setattr(log_check, "FIRST_SECONDS", 0.02)
     with serving(tmp_path, log, reader_limits=ReaderLimits(rate=1)) as watched:
         for _ in range(2):
             stream = ServedStream(watched, PATH)
