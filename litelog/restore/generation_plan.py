@@ -267,7 +267,9 @@ def _too_early(
     if first is not None:
         stamp = shown_lowest(lowest)
         stamped = "" if stamp is None else f", stamped {format_iso(stamp)}"
-        message = f"nothing that early; it begins with sequence {first}{stamped}, shipped {format_iso(shipped)}"
+        begins = f"it begins with sequence {first}{stamped}, shipped {format_iso(shipped)}"
+        later = "time" if target.timestamp is not None else "sequence"
+        message = f"nothing that early; {begins}: ask for a later {later}, or for all that it holds"
     inside = _inside_first_commit(target, first, search)
     return TooEarlyError(f"{here}: {inside or message}", base.first.index, first)
 
