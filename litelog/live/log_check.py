@@ -27,8 +27,8 @@ VERSION = 1
 
 
 FIRST_SECONDS = 1.0
-"""After how many seconds the answer begins, even if the check lasts longer: from then on it is noticed if the client has
-left. A check that cannot begin fails sooner, with a status of its own."""
+"""After how many seconds the answer begins, even if the check lasts longer: then it is noticed if the client has left.
+A check that cannot begin fails sooner, with a status of its own."""
 
 
 class _LeftError(LitelogError):
