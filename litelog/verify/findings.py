@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from litelog.errors import (
     ConfigError,
@@ -90,28 +90,46 @@ class Anomaly:
         return {"kind": self.kind, "object": self.key, "message": self.what, "harmful": self.harmful}
 
 
-class Anomalies:
-    """All anomalies of one run, in the order in which they were found. The order is the same in each run."""
+class AnyAnomaly(Protocol):
+    """An anomaly in a replica, or in a local log."""
 
-    def __init__(self, on_anomaly: Callable[[Anomaly], None] | None = None) -> None:
+    @property
+    def kind(self) -> StrEnum: ...
+
+    @property
+    def harmful(self) -> bool: ...
+
+
+_Found = TypeVar("_Found", bound=AnyAnomaly)
+
+
+class FoundAnomalies(Generic[_Found]):
+    """All anomalies of one run, in the order in which they were found. The order is the same in each run. At most
+    MAX_KEPT are kept; all are counted."""
+
+    def __init__(self, on_anomaly: Callable[[_Found], None] | None = None) -> None:
         """``on_anomaly`` is called with each anomaly, when it is found."""
         self._report = on_anomaly
-        self.kept: list[Anomaly] = []
-        self.counts: Counter[AnomalyKind] = Counter()
+        self.kept: list[_Found] = []
+        self.counts: Counter[StrEnum] = Counter()
         self.harmful = 0
 
-    def add(self, kind: AnomalyKind, key: str, what: str, *, harmful: bool = True) -> None:
+    def take(self, anomaly: _Found) -> None:
         """Add an anomaly."""
-        self.take(Anomaly(kind, key, what, harmful))
-
-    def take(self, anomaly: Anomaly) -> None:
-        """Add an anomaly that was found elsewhere."""
         self.counts[anomaly.kind] += 1
         self.harmful += anomaly.harmful
         if len(self.kept) < MAX_KEPT:
             self.kept.append(anomaly)
         if self._report is not None:
             self._report(anomaly)
+
+
+class Anomalies(FoundAnomalies[Anomaly]):
+    """The anomalies of a replica."""
+
+    def add(self, kind: AnomalyKind, key: str, what: str, *, harmful: bool = True) -> None:
+        """Add an anomaly. The arguments are the fields of Anomaly."""
+        self.take(Anomaly(kind, key, what, harmful))
 
 
 def anomaly_of(key: str, error: CorruptionError | UnknownVersionError) -> Anomaly:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import SequenceGapError
-from litelog.verify.findings import MAX_KEPT
+from litelog.verify.findings import FoundAnomalies
 
 if TYPE_CHECKING:
     from litelog.errors import CorruptCommitError
@@ -76,13 +75,8 @@ class LocalAnomaly:
         }
 
 
-class LocalAnomalies:
-    """All anomalies of one check, in the order in which they were found. At most MAX_KEPT are kept; all are counted."""
-
-    def __init__(self) -> None:
-        self.kept: list[LocalAnomaly] = []
-        self.counts: Counter[LocalAnomalyKind] = Counter()
-        self.harmful = 0
+class LocalAnomalies(FoundAnomalies[LocalAnomaly]):
+    """The anomalies of a local log."""
 
     def add(  # noqa: PLR0913 - the fields of an anomaly
         self,
@@ -98,10 +92,7 @@ class LocalAnomalies:
         harmful: bool = True,
     ) -> None:
         """Add an anomaly. The arguments are the fields of LocalAnomaly."""
-        self.counts[kind] += 1
-        self.harmful += harmful
-        if len(self.kept) < MAX_KEPT:
-            self.kept.append(LocalAnomaly(kind, file, offset, end, sequence, what, str(expected), str(actual), harmful))
+        self.take(LocalAnomaly(kind, file, offset, end, sequence, what, str(expected), str(actual), harmful))
 
 
 @dataclass(frozen=True, slots=True)
