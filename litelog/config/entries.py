@@ -41,7 +41,6 @@ from litelog.config.values import (
 from litelog.log.truncation import TruncationPolicy
 from litelog.log.watermark import WatermarkUse
 from litelog.objects.layout import CLAIMS, GENERATIONS, Fencing
-from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import CHECKPOINT_SECONDS, CheckpointPolicy, Settings
 
@@ -185,7 +184,7 @@ class ReplicaConfig(BaseModel):
     """Destination: ``file:///path``, a plain path, or another scheme for which a replica client is installed."""
     sync_interval: Interval = 1.0
     """Seconds between two PUTs of WAL segments under load."""
-    max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
+    max_segment_bytes: SegmentBytes = DEFAULTS.max_segment_bytes
     """The most uncompressed bytes of the log in one WAL segment."""
     compression: CompressionMode = DEFAULTS.compression
     """How sealed segments are compressed. WAL segments and snapshots are LZ4."""

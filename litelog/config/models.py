@@ -53,7 +53,6 @@ from litelog.config.values import (
     kebab,
     read_seconds,
 )
-from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.system.buffers import DEFAULT_BYTES
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ class Config(BaseModel):
     shutdown_timeout: Timeout = 10.0
     """Seconds that the stop of the daemon, with its final sync, may take if replicas do not answer."""
     sync_interval: Interval = 1.0
-    max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
+    max_segment_bytes: SegmentBytes = DEFAULTS.max_segment_bytes
     poll_interval: Interval = 1.0
     compression: CompressionMode = DEFAULTS.compression
     snapshot_interval: SnapshotInterval = DEFAULTS.snapshot_interval

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from litelog.codec.frame_codecs import Compression
 from litelog.errors import SourceMissingError
 from litelog.log.failed_syncs import FailedSyncs
-from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import GRACE_SECONDS, RetentionPolicy
 from litelog.shipping.events import IgnoredEvents
 
@@ -53,7 +52,7 @@ class CheckpointPolicy:
 class Settings:
     """Limits, and times in seconds."""
 
-    max_segment_bytes: int = MAX_LENGTH_BYTES
+    max_segment_bytes: int = 8 << 20
     """Bytes of the log in one WAL segment, unless a single commit is larger."""
     compression: Compression = Compression.LZ4
     """How sealed segments are compressed."""

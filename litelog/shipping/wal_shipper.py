@@ -32,6 +32,7 @@ from litelog.shipping.finished_segments import FinishedSegments, NotSealableErro
 from litelog.shipping.state import add_to_tallies
 from litelog.shipping.wal_encoder import WalEncoder
 from litelog.stores.replica_client import WalSegmentInfo
+from litelog.system.buffers import AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +49,9 @@ if TYPE_CHECKING:
     from litelog.shipping.wal_encoder import EncodedWalSegment
     from litelog.stores.replica_client import ReplicaClient
 
-_AHEAD = 3
-"""How many large WAL segments are in memory, compressed: one being put, two for when the store is faster again."""
+_MOST_AHEAD = 3
+"""How many large WAL segments are in memory, compressed: one being put, two for when the store is faster again. There
+are fewer if they take more than the process may read ahead (``AHEAD``)."""
 
 
 class WalShipper:
@@ -171,8 +173,10 @@ class WalShipper:
     def _may_encode(self) -> bool:
         """Whether the queue has room, which it has not after a commit of more than MAX_COMMIT_BYTES, and bytes followed
         its last run."""
-        has_room = len(self._queue) < _AHEAD and self._queue[-1].header.length <= MAX_COMMIT_BYTES
-        return has_room and self._queue[-1].more and not self._encoder.failed
+        last = self._queue[-1]
+        would_take = sum(encoded.size for encoded in self._queue) + last.size
+        has_room = len(self._queue) < _MOST_AHEAD and would_take <= AHEAD.limit
+        return has_room and last.header.length <= MAX_COMMIT_BYTES and last.more and not self._encoder.failed
 
     def _put_first(self) -> bool:
         """Put the first of the queue. While a large one is being put, encode the next ones. Return whether more

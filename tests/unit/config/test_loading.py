@@ -120,7 +120,7 @@ def test_missing_keys_have_their_defaults() -> None:
     log = config.logs[0]
     assert (config.state_dir, config.shutdown_timeout) == (None, 10.0)
     assert (log.format, log.pattern, log.takeover, log.poll_interval) == ("litelog", None, False, 1.0)
-    assert (log.replicas[0].sync_interval, log.replicas[0].max_segment_bytes) == (1.0, 16 << 20)
+    assert (log.replicas[0].sync_interval, log.replicas[0].max_segment_bytes) == (1.0, 8 << 20)
 
 
 def test_top_level_defaults_apply_to_entries_without_their_own() -> None:
