@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,16 @@ from litelog.replicator import Replicator
 from litelog.shipping.context import Executors, LogSource
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_client
+from litelog.system.buffers import AHEAD, DEFAULT_BYTES
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
+from tests.builders.stores import WAIT_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from typing_extensions import Buffer
 
     from litelog.stores.replica_client import ReplicaClient
 
@@ -78,3 +84,41 @@ def test_runs_made_ahead_are_the_log_in_order(tmp_path: Path, segment_bytes: int
         daemon.close()
     expected = {path.name: path.read_bytes() for path in (tmp_path / "log").glob("*.log")}
     assert shipped_bytes(ObjectReplicaClient(store)) == expected
+
+
+class WatchingStore(MemoryStore):
+    """Stores a WAL segment once as many are encoded as are expected, and notes how many there are then."""
+
+    def __init__(self, expected: int) -> None:
+        super().__init__()
+        self.encoded: Callable[[], int] = lambda: 0
+        self.most = 0
+        self._expected = expected
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        if "/wal/" in key:
+            deadline = time.monotonic() + WAIT_SECONDS
+            while max(self.most, self.encoded()) < self._expected and time.monotonic() < deadline:
+                time.sleep(0.001)
+            self.most = max(self.most, self.encoded())
+        super().put(key, body, create_only=create_only)
+
+
+@pytest.mark.parametrize(("room", "expected"), [(1, 1), (DEFAULT_BYTES // 3, 3)])
+def test_no_more_is_encoded_than_there_is_room_for(tmp_path: Path, room: int, expected: int) -> None:
+    folder, store = str(tmp_path / "log"), WatchingStore(expected)
+    AHEAD.set_limit(room)
+    try:
+        with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
+            source, workers = LogSource(folder, open_format("litelog")), Executors(compressing, putting)
+            with LogWriter(folder) as writer:
+                writer.append(b"first")
+                daemon = Daemon(None, store, str(tmp_path / "state"), limit=LIMIT, source=source, workers=workers)
+                for number in range(60):
+                    writer.append(b"%d" % number * 300)
+            store.encoded = lambda: daemon.replica.queued
+            assert daemon.sync()
+            daemon.close()
+    finally:
+        AHEAD.set_limit(DEFAULT_BYTES // 3)
+    assert store.most == expected
