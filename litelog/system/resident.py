@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.system.memory import collect_cycles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 GROWTH_BYTES = 4 << 20
 """Resident bytes that must have come since the last return, before the next one is worth its time."""
@@ -56,18 +56,24 @@ def return_unused_memory() -> None:
 
 
 def _unchanged_mappings() -> Iterator[tuple[int, int]]:
-    """Start and end of each read-only mapping of a file of which this process has no pages of its own."""
-    place = None
     with open("/proc/self/smaps") as file:
-        for line in file:
-            if "-" in line[:20] and (found := _MAPPING.match(line)):
-                place = (int(found[1], 16), int(found[2], 16))
-            elif "-" in line.partition(" ")[0]:
-                place = None
-            elif place is not None and line.startswith("Anonymous:"):
-                if line.split()[1] == "0":
-                    yield place
-                place = None
+        yield from find_unchanged(file)
+
+
+def find_unchanged(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Start and end of each read-only mapping of a file of which the process has no pages of its own, neither in memory
+    nor swapped out. ``smaps``: the lines of ``/proc/PID/smaps``."""
+    place, own = None, True
+    for line in smaps:
+        if "-" in line.partition(" ")[0]:
+            found = _MAPPING.match(line)
+            place, own = (int(found[1], 16), int(found[2], 16)) if found else None, False
+        elif line.startswith("Anonymous:"):
+            own = line.split()[1] != "0"
+        elif line.startswith("Swap:") and place is not None:
+            if not own and line.split()[1] == "0":
+                yield place
+            place = None
 
 
 def resident_bytes() -> int:

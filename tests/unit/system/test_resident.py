@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.system.resident import GROWTH_BYTES, INTERVAL_SECONDS, UnusedMemory, resident_bytes, return_unused_memory
+from litelog.system.resident import (
+    GROWTH_BYTES,
+    INTERVAL_SECONDS,
+    UnusedMemory,
+    find_unchanged,
+    resident_bytes,
+    return_unused_memory,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +65,40 @@ def test_pages_that_the_process_changed_stay(tmp_path: Path) -> None:
     return_unused_memory()
     assert hashlib.sha256(changed).digest() == digest
     assert bytes(shared) == bytes(4 * mmap.PAGESIZE)
+
+
+MAPPING = """\
+7f00000{n}000-7f00000{n}800 {rights} 00001000 fe:00 {inode} {name}
+Size:                  8 kB
+Anonymous:             {anonymous} kB
+AnonHugePages:         0 kB
+Swap:                  {swap} kB
+SwapPss:               0 kB
+VmFlags: rd ex mr mw me
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "returned"),
+    [
+        ({}, True),
+        ({"rights": "r--p"}, True),
+        ({"rights": "rw-p"}, False),
+        ({"rights": "r-xs"}, False),
+        ({"anonymous": 4}, False),
+        ({"swap": 4}, False),
+        ({"inode": 0, "name": "[vdso]"}, False),
+        ({"inode": 0, "name": ""}, False),
+    ],
+)
+def test_only_mappings_of_files_without_pages_of_its_own_are_returned(
+    changed: dict[str, object], returned: bool
+) -> None:
+    """A page that was changed and then swapped out would otherwise be lost."""
+    usual: dict[str, object] = {"rights": "r-xp", "inode": 5, "name": "/lib/a.so", "anonymous": 0, "swap": 0}
+    smaps = MAPPING.format(n=1, **{**usual, **changed}) + MAPPING.format(n=2, **usual)
+    both = [(0x7F000001000, 0x7F000001800), (0x7F000002000, 0x7F000002800)]
+    assert [*find_unchanged(smaps.splitlines(keepends=True))] == (both if returned else both[1:])
 
 
 class Process:
