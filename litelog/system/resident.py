@@ -6,6 +6,7 @@ memory is short; until then they count for the process.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 GROWTH_BYTES = 4 << 20
 """Resident bytes that must have come since the last return, before the next one is worth its time."""
 
-INTERVAL_SECONDS = 10.0
+INTERVAL_SECONDS = 5.0
 """Between two looks."""
 
 IDLE_SHARE = 0.05
@@ -101,7 +102,7 @@ class UnusedMemory:
         self._give = give
         self._resident = resident
         self._used_seconds = used
-        self._looked = -INTERVAL_SECONDS
+        self._looked = -math.inf
         self._used = 0.0
         self._least = 0
 
@@ -111,8 +112,8 @@ class UnusedMemory:
         if elapsed < INTERVAL_SECONDS:
             return
         used = self._used_seconds()
-        share = (used - self._used) / elapsed
+        is_idle = used - self._used < IDLE_SHARE * elapsed < math.inf  # the first look knows no share
         self._looked, self._used = now, used
-        if share < IDLE_SHARE and self._resident() > self._least + GROWTH_BYTES:
+        if is_idle and self._resident() > self._least + GROWTH_BYTES:
             self._give()
             self._least = self._resident()

@@ -117,6 +117,8 @@ def test_memory_is_returned_once_the_process_is_idle_and_has_grown() -> None:
     memory = UnusedMemory(process.give, lambda: process.resident, lambda: process.used)
     now = 100.0
     memory.look(now)
+    assert process.given == 0, "it may be busy"
+    memory.look(now := now + INTERVAL_SECONDS)
     assert process.given == 1
     for _ in range(3):  # idle, and no larger
         memory.look(now := now + INTERVAL_SECONDS)
