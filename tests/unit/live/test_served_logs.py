@@ -40,8 +40,11 @@ def test_a_log_that_is_missing_is_unknown_only_once_all_are_open() -> None:
     served = ServedLogs(logs, "all", watcher, ManualClock(), ReaderLimits(1))
     with pytest.raises(NotYetAvailableError, match="orders: the daemon is still opening its logs"):
         served.get("orders")
+    with pytest.raises(NotYetAvailableError, match="the daemon is still opening its logs"):
+        served.names()  # a part of the list
     logs.opened = True
-    with pytest.raises(UnknownLogError, match="orders: no such log is served here"):
+    assert served.names() == []
+    with pytest.raises(UnknownLogError, match="orders: no such log is served here; /logs lists the served logs"):
         served.get("orders")
     served.close()
     with pytest.raises(NotYetAvailableError, match="orders: the daemon is ending"):
