@@ -101,6 +101,11 @@ class CheckpointTask:
     next_key: str | None
     """Another public key of the signer, in hex."""
 
+    @property
+    def compares_contents(self) -> bool:
+        """Whether the task relies on bytes that the verification has read: a position alone does not."""
+        return self.digest is not None or bool(self.trusted) or self.save is not None
+
 
 def read_task(options: CheckpointOptions) -> CheckpointTask | None:
     """Read the keys, and the expected checkpoint; None if no option is given.
@@ -307,13 +312,13 @@ def _lines(comparison: CheckpointComparison) -> Iterator[str]:
     )
     if comparison.differences:
         yield f"{of}: {format_count(len(comparison.differences), 'difference')}"
+    elif comparison.is_unjudged and not comparison.dropped:
+        others = format_count(comparison.chain - 1, "other")
+        yield f"{of}, signed by {comparison.signer}: it continues {others}; there is no replica to compare with them"
     elif comparison.is_unjudged:
         yield f"{of}: nothing of it is left to compare: give a newer one"
     elif comparison.time is None:
         yield f"{of} is reached"
-    elif comparison.chain and not comparison.compared:
-        others = format_count(comparison.chain - 1, "other")
-        yield f"{of}, signed by {comparison.signer}: it continues {others}; there is no replica to compare with them"
     else:
         signer = "" if comparison.signer is None else f", signed by {comparison.signer}"
         segments = format_count(comparison.compared, "log segment")

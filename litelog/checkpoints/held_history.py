@@ -47,7 +47,7 @@ class CheckpointComparison:
     @property
     def is_unjudged(self) -> bool:
         """Whether nothing was left to compare, and nothing is known to be wrong."""
-        return not self.differences and not self.compared and self.dropped > 0
+        return not self.differences and not self.compared and (self.dropped > 0 or self.chain > 0)
 
     def as_json(self) -> dict[str, Any]:
         """The comparison as JSON values, for programs. The time is in microseconds since 1970."""

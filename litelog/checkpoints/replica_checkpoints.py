@@ -113,7 +113,8 @@ def compare_with_own(
     """Compare a replica with its own checkpoints.
 
     Args:
-        client: The replica; or a copy of its checkpoints alone, without any claim. Then only these are judged.
+        client: The replica; or a copy of its checkpoints alone, without any claim. Then only these are judged, and only
+            against a known one: a replica of which a thief left nothing else looks the same.
         formats: Opens the format of the log.
         trusted: Public keys, in hex, one of which must have signed them.
         known: A checkpoint of the replica that was copied earlier, which it must still hold; or a position, to which it
@@ -136,6 +137,8 @@ def compare_with_own(
         history = HeldHistory(client, formats) if client.claims() or not stored else None
         if expected is not None and history is not None:
             compared = replace(history.compare(expected), number=expected.number, chain=len(found.chain))
+        if history is None and not isinstance(known, StoredCheckpoint):
+            differences.append("holds none of the log segments that its checkpoints state: it has no claim")
         if isinstance(known, Position) and history is not None:
             differences += history.reach(known).differences
     except (NothingToRestoreError, CorruptionError) as error:

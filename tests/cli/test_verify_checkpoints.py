@@ -110,7 +110,8 @@ def test_a_checkpoint_without_a_trusted_key_has_no_signer(shipped: Command) -> N
 def test_a_position_is_enough(shipped: Command) -> None:
     ship(shipped)
     position = shipped("generations", "backup", "--json").lines[0]["position"]
-    assert shipped("verify", "backup", "--expect-at-least", position).code == ExitCode.DONE
+    for more in ((), ("--sample", "5%")):
+        assert shipped("verify", "backup", "--expect-at-least", position, *more).code == ExitCode.DONE
     done = shipped("verify", "old", "--expect-at-least", position)
     assert done.code == ExitCode.CORRUPTION
     assert f"before {position}" in done.out
@@ -142,6 +143,8 @@ def test_a_copy_and_a_configured_log_hold_the_checkpoint(shipped: Command) -> No
         (("--save-checkpoint", "c1"), 1, "c1: exists already"),
         (("--save-checkpoint", "no/c1"), 2, "no such folder"),
         (("--save-checkpoint", "c2", "--sample", "5%"), 2, "leave out --sample"),
+        (("--expect-at-least", "c1", "--sample", "5%"), 2, "leave out --sample"),
+        (("--trusted-key", "pub.pem", "--sample", "5%"), 2, "leave out --sample"),
         (("--save-checkpoint", "c2", "--sign-key", "pub.pem"), 2, "pub.pem: is not a private key"),
         (("--expect-at-least", "nothing"), 2, "neither a position nor a checkpoint"),
         (("--expect-at-least", "pub.pem"), 6, "pub.pem: checkpoint: "),
@@ -186,9 +189,12 @@ def test_a_daemon_signs_and_verify_compares_with_its_checkpoints(litelog: Comman
     old = shutil.copy(checkpoints[0], litelog.folder / "older")
     shutil.copytree(litelog.folder / "backup" / "checkpoints", litelog.folder / "shown" / "checkpoints")
     done = litelog("verify", "shown", "--expect-at-least", str(old), "--trusted-key", "pub.pem")
-    assert (done.code, "it continues 1 other;" in done.out.splitlines()[-1]) == (ExitCode.DONE, True), (
+    assert (done.code, "it continues 1 other;" in done.out.splitlines()[-1]) == (ExitCode.FAILURE, True), (
         done.out + done.err
     )
+    done = litelog("verify", "shown", "--trusted-key", "pub.pem")  # a thief deleted all the rest
+    assert (done.code, "holds none of the log segments" in done.out) == (ExitCode.CORRUPTION, True), done.out
+    assert "all is well" not in done.out
     assert litelog("verify", "shown").code == ExitCode.NOTHING_TO_RESTORE
     done = litelog("verify", "shown", "--expect-at-least", "pub.pem", "--trusted-key", "pub.pem")
     assert done.code == ExitCode.CORRUPTION

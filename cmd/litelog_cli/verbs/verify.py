@@ -160,8 +160,6 @@ def verify(**arguments: Any) -> int:
     options = VerifyOptions(**arguments)
     if options.format_name == GAZETTE:
         return _verify_journal(options)
-    if options.save_checkpoint is not None and options.share < 1:
-        raise click.UsageError("--save-checkpoint needs all of the contents: leave out --sample")
     place, pattern, config_file = options.replica_url, options.pattern, options.config_file
     check = find_local_check(place, options.format_name, pattern, config_file, only_local=options.local)
     if check is None or not (check.is_all or _replica_option(options) is None):
@@ -203,6 +201,8 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
 
     _require_folders(options)
     task = read_task(_checkpoint(options))
+    if task is not None and task.compares_contents and options.share < 1:
+        raise click.UsageError(f"{_checkpoint(options).given()} needs all of the contents: leave out --sample")
     keep_freed_memory()
     scope = Scope(options.share, SystemRandom().getrandbits(SEED_BITS) if options.seed is None else options.seed)
     replica = find_replica(options.replica_url, options.config_file)
@@ -449,6 +449,7 @@ def _verdict(report: VerifyReport, drill: DrillResult | None) -> str:
     verdicts = (
         (report.harmful, format_count(report.harmful, "anomaly", "anomalies")),
         (report.failed, f"no anomaly was found, but {failed} could not be read"),
+        (report.is_empty, "there is no replica here, only checkpoints"),
         (report.hidden, f"what can be seen without an identity is well; the contents of {hidden} were NOT checked"),
         (report.unknown_formats, "no anomaly was found, but the commits were not checked"),
         (_is_unchecked(report), "no contents were checked: the sample holds none; take a larger --sample"),
