@@ -26,6 +26,7 @@ HEADER_BYTES = 61
 _LENGTH, _COUNT = slice(8, 12), slice(57, 61)
 _FEWEST_RECORD_BYTES = 7
 _ROW_COLUMNS, _COLUMNS = 7, 11
+_KEY_START, _KEY_LENGTH = 5, 6
 
 _ROWS, _VALUE_BYTES, _KEY_BYTES, _KEYS, _NULLS, _HEADED, _TAKEN, _IS_FULL, _COUNTS = range(9)
 """The numbers that say how far the rows are filled, in the order of ``kafka.h``."""
@@ -76,7 +77,7 @@ def take_batches(data: memoryview, layout: FrameLayout, fields: Sequence[Field])
         part = _take_part(library, data, position, (layout, fields), most, content, filled)
         parts.append(part)
         position = int(part.bounds[-1])
-    return parts[0] if len(parts) == 1 else _join(parts)
+    return parts[0] if len(parts) == 1 else _join(parts, len(data))
 
 
 def _take_part(
@@ -124,10 +125,13 @@ def _guess_rows(data: memoryview, at: int) -> int:
     return min(left // _FEWEST_RECORD_BYTES, count * left // max(length, HEADER_BYTES) * 17 // 16 + count + 64)
 
 
-def _join(parts: list[BatchRows]) -> BatchRows:
+def _join(parts: list[BatchRows], keys_at: int) -> BatchRows:
+    """The parts as one. ``keys_at``: where keys begin in the content."""
     last, rows, taken = parts[-1], 0, 0
     after, headed = [], []
     for part in parts:
+        if last.has_keys and not part.has_keys:
+            part.rows[_KEY_START], part.rows[_KEY_LENGTH] = keys_at, -1
         after.append(part.rows_after + rows)
         headed.append(part.headed + np.array([[rows], [0], [0], [0]]))
         rows += part.rows.shape[1]

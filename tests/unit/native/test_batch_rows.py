@@ -174,3 +174,14 @@ def test_each_cut_is_read_the_same(format_name: str) -> None:
         found = what_is_read(format_name, name, whole[:size], 0)
         with without_library():
             assert found == what_is_read(format_name, name, whole[:size], 0), size
+
+
+@pytest.mark.parametrize("first_key", [None, b"key"])
+def test_rows_that_are_taken_in_several_parts_are_read_the_same(first_key: bytes | None) -> None:
+    """The first batch has few records for its bytes, so that there is room for too few rows."""
+    long, short = [(1, first_key, bytes(9000), [])], (1, None, b"v", [])
+    keyed = [(1, b"key", None, [("h", b"v")]), short]
+    name, data = write_kafka([(long, 0, -1), *[([short] * 20, 0, -1)] * 100, *[(keyed, 0, -1)] * 200])
+    found = what_is_read("kafka", name, data, 0)
+    with without_library():
+        assert found == what_is_read("kafka", name, data, 0)
