@@ -56,6 +56,8 @@ class JointSha256:
         """The bytes that were not hashed yet."""
         self.busy = False
         """Whether a thread hashes it."""
+        self.is_lost = False
+        """Whether a thread failed while it hashed it: nobody knows which bytes the state has."""
         with _CHANGED:
             _DIGESTS.add(self)
 
@@ -85,34 +87,38 @@ class JointSha256:
     def _hash_down_to(self, most: int, most_while_busy: int) -> None:
         """Hash with another digest while there is one, and without one until at most ``most`` bytes wait.
 
-        While another thread hashes this digest, more than ``most_while_busy`` bytes may not wait.
+        While another thread hashes this digest, more than ``most_while_busy`` bytes may not wait. If that thread fails,
+        raises MemoryError, as memory is what a thread that hashes may lack.
         """
         while True:
             with _CHANGED:
                 while self.busy and self.waiting > most_while_busy:
                     _CHANGED.wait()
+                if self.is_lost:
+                    raise MemoryError("a thread failed while it computed this SHA-256")
                 other = None if self.busy else self._find_other()
                 if self.busy or (other is None and self.waiting < max(most + 1, BLOCK_BYTES)):
                     return
                 busy = [self] if other is None else [self, other]
                 for each in busy:
                     each.busy = True
-            taken = 0
+            taken: int | None = None
             try:
                 taken = self._take_piece() if other is None else self._take_with(other)
             finally:
                 with _CHANGED:
                     for each in busy:
-                        each.waiting -= taken
-                        each.busy = False
+                        each.waiting -= taken or 0
+                        each.busy, each.is_lost = False, taken is None
                     _CHANGED.notify_all()
 
     def _find_other(self) -> JointSha256 | None:
         """The digest with the most bytes that wait; None if none is worth it."""
         if self.waiting < LEAST_BYTES:
             return None
-        others = (each for each in _DIGESTS if each is not self and not each.busy and each.waiting >= LEAST_BYTES)
-        return max(others, key=lambda each: each.waiting, default=None)
+        others = (each for each in _DIGESTS if each is not self and not each.busy and not each.is_lost)
+        worth_it = (each for each in others if each.waiting >= LEAST_BYTES)
+        return max(worth_it, key=lambda each: each.waiting, default=None)
 
     def _take_piece(self) -> int:
         """Hash the whole blocks of the first piece. Returns how many bytes they are."""

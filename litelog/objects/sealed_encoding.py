@@ -116,7 +116,7 @@ class Sealing:
                 room = 2 * len(cut.data)  # compressed, it may take as much again
                 if self._executor is None or not AHEAD.try_take(room):
                     room = 0
-                waiting.append(_Waiting(cut, self._compress(cut), room))
+                waiting.append(self._start(cut, room))
                 table.take(cut)
                 if len(waiting) > MOST_AHEAD:
                     yield table.add(waiting.popleft())
@@ -132,6 +132,14 @@ class Sealing:
         last = encode_footer(footer)
         self._footer, self._size = footer, footer.data_bytes + len(last)
         yield last
+
+    def _start(self, cut: _Cut, room: int) -> _Waiting:
+        """Begin to compress a frame, for which ``room`` was taken."""
+        try:
+            return _Waiting(cut, self._compress(cut), room)
+        except BaseException:
+            AHEAD.give_back(room)
+            raise
 
     def _compress(self, cut: _Cut) -> Future[_Frame]:
         if self._executor is not None:

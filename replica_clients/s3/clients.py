@@ -51,8 +51,12 @@ MAX_TOKENS = 4
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.I)
 """How HTML and XHTML begin."""
 
-_AMAZONS_HOST = re.compile(r"(?:^|\.)(?:amazonaws\.com(?:\.cn)?|api\.aws|api\.amazonwebservices\.com\.cn)$")
-"""The hosts of Amazon S3: those of its regions, in China, and with IPv6."""
+_AMAZONS_HOST = re.compile(
+    r"(?:^|\.)s3(?:express)?(?:-[a-z0-9-]+)?(?:\.dualstack)?(?:\.[a-z]+(?:-[a-z]+)+-\d+)?(?:\.vpce)?"
+    r"\.(?:amazonaws\.com(?:\.cn)?|api\.aws|api\.amazonwebservices\.com\.cn)$"
+)
+"""The hosts of Amazon S3: those of its regions, in China, and with IPv6. Below the same domains, others name their own
+servers: load balancers and virtual machines."""
 
 LISTING_SERVERS = frozenset({"MinIO", "VERSITYGW"})
 """What servers call themselves in the header ``Server`` that were tested to list any number of objects. ``AmazonS3`` is

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from litelog.codec import joint_sha256 as module
 from litelog.codec.joint_sha256 import LEAST_BYTES, JointSha256, joint_sha256
-from litelog.native.digests import can_hash
+from litelog.native.digests import State, can_hash
 from litelog.native.library import without_library
 from tests.sampling import SEED, examples
 
@@ -95,6 +95,30 @@ def test_a_digest_that_nobody_finishes_is_gone_with_its_bytes() -> None:
     left = JointSha256(1 << 20)
     left.update(BYTES)
     assert (left.waiting, left.hexdigest()) == (1 << 20, expected([BYTES]))
+
+
+class FailingState(State):
+    """A state that runs out of memory after it has taken bytes together with another one."""
+
+    def take_with(self, data: memoryview, other: State, other_data: memoryview) -> None:
+        super().take_with(data, other, other_data)
+        raise MemoryError
+
+
+@needs_library
+def test_a_thread_that_fails_leaves_no_wrong_digest_to_another() -> None:
+    failing, other, third = (JointSha256(1 << 20) for _ in range(3))
+    other.update(BYTES[: 1 << 19])
+    failing._state = FailingState()
+    with pytest.raises(MemoryError):
+        failing.update(BYTES[: 1 << 19])
+    third.update(BYTES)
+    assert third.hexdigest() == expected([BYTES]), "it does not take part with one that is lost"
+    for lost in (failing, other):
+        with pytest.raises(MemoryError):
+            lost.update(b"more")
+        with pytest.raises(MemoryError):
+            lost.hexdigest()
 
 
 @needs_library
