@@ -107,13 +107,15 @@ class UnusedMemory:
         self._least = 0
 
     def look(self, now: float) -> None:
-        """Return memory if it is time for that. ``now``: monotonic seconds. Call it as often as is convenient."""
+        """Return memory if it is time for that. ``now``: monotonic seconds. Call it as often as is convenient. Without
+        ``/proc`` nobody knows what the process holds, and nothing is returned."""
         elapsed = now - self._looked
         if elapsed < INTERVAL_SECONDS:
             return
         used = self._used_seconds()
         is_idle = used - self._used < IDLE_SHARE * elapsed < math.inf  # the first look knows no share
         self._looked, self._used = now, used
-        if is_idle and self._resident() > self._least + GROWTH_BYTES:
-            self._give()
-            self._least = self._resident()
+        with suppress(OSError):
+            if is_idle and self._resident() > self._least + GROWTH_BYTES:
+                self._give()
+                self._least = self._resident()

@@ -134,6 +134,18 @@ def test_memory_is_returned_once_the_process_is_idle_and_has_grown() -> None:
     assert process.given == 2
 
 
+def test_without_proc_nothing_is_returned_and_nothing_fails() -> None:
+    process = Process()
+
+    def missing() -> int:
+        raise FileNotFoundError(2, "No such file or directory", "/proc/self/statm")
+
+    memory = UnusedMemory(process.give, missing, lambda: process.used)
+    for look in range(3):
+        memory.look(look * INTERVAL_SECONDS)
+    assert process.given == 0
+
+
 def test_resident_bytes_follow_what_is_touched() -> None:
     before = resident_bytes()
     buffer = mmap.mmap(-1, 32 << 20)
