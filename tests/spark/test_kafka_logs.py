@@ -69,6 +69,14 @@ def test_a_batch_has_the_rows_of_a_consumer_that_reads_committed(spark: Any, top
     assert sorted(row.offset for row in few.collect()) == [row["offset"] for row in committed[2][1:]]
 
 
+def test_counts_leave_out_null_values(spark: Any, topic: Path) -> None:
+    rows = [row for number, scene in enumerate(SCENES) for row in consumer_rows(scene, "orders", number)]
+    frame = spark.read.format("litelog").schema("key binary, value binary").load(f"file://{topic}/orders-*")
+    for keys in ([], ["key"]):
+        counted = frame.groupBy(*keys).agg({"value": "count"}).collect()
+        assert sum(row["count(value)"] for row in counted) == sum(row["value"] is not None for row in rows) < len(rows)
+
+
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_a_stream_has_them_too(spark: Any, topic: Path, tmp_path: Path, isolation: str) -> None:
     reader = spark.readStream.format("litelog").option("includeHeaders", "true").option("isolation", isolation)

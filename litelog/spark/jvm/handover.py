@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from litelog.encryption.identities import find_identity_file
+from litelog.formats.capabilities import extra_columns
 from litelog.formats.litelog import LitelogFormat
 from litelog.spark.jvm.conditions import QueriedLog
 from litelog.spark.jvm.part_rows import PartRows, is_plain
@@ -104,12 +105,14 @@ def hand_over(partitions: Sequence[Partition], columns: Sequence[Column]) -> Pac
 
 
 def _what_holds(logs: Sequence[PlannedLog]) -> dict[str, bool]:
-    """What holds for all logs. ``strict``: a row is a record. ``timed``: each record has a timestamp. ``by_sequence``,
-    ``by_timestamp``: tasks can apply conditions on that column."""
+    """What holds for all logs. ``strict``: a row is a record. ``timed``: each record has a timestamp. ``valued``: no value
+    is null. ``by_sequence``, ``by_timestamp``: tasks can apply conditions on that column."""
     strict = all(log.mode is Mode.FAILFAST for log in logs)
+    formats = [open_log_format(log.format, log.pattern) for log in logs]
     return {
         "strict": strict,
-        "timed": all(open_log_format(log.format, log.pattern).has_timestamps for log in logs),
+        "timed": all(one.has_timestamps for one in formats),
+        "valued": not any(extra_columns(one) for one in formats),
         "by_sequence": strict and all(not log.divisible and log.committed is None for log in logs),
         "by_timestamp": strict and all(log.format == LitelogFormat.name for log in logs),
     }

@@ -116,7 +116,8 @@ class HeldPlan:
 
     def _states(self, wanted: Sequence[KnownAggregate]) -> bool:
         """Whether no record of the logs has a null in the columns of the aggregates."""
-        return self.facts["strict"] and (self.facts["timed"] or all(one.column != "timestamp" for one in wanted))
+        holds = {"timestamp": self.facts["timed"], "value": self.facts["valued"]}
+        return self.facts["strict"] and all(holds.get(one.column, True) for one in wanted)
 
     def totals(self, wanted: Sequence[KnownAggregate]) -> list[int | None] | None:
         """The aggregates of all wanted records, where the least and the most of no records is None.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OPEN = {"first": LEAST, "last": MOST, "since": LEAST, "until": MOST}
 WANTED = ["COUNT(*)", "MIN(sequence)", "MAX(sequence)", "MIN(timestamp)", "MAX(timestamp)"]
-HOLDS = {"strict": True, "timed": True, "by_sequence": True, "by_timestamp": True}
+HOLDS = {"strict": True, "timed": True, "valued": True, "by_sequence": True, "by_timestamp": True}
 
 
 def planned(**bounds: int) -> PlannedLog:
@@ -185,11 +185,14 @@ def test_tasks_total_records_by_key() -> None:
 
 @pytest.mark.parametrize("groups", [[], ["key"]])
 def test_spark_makes_aggregates_of_columns_with_nulls(groups: list[str]) -> None:
-    """Logs without timestamps have none, and rows of damage have no values."""
+    """Logs without timestamps have none, some formats have null values, and rows of damage have no values."""
     rows = make_rows(Random(1), 3)
     untimed = HeldPlan.read(held(rows, timed=False))
     assert untimed.aggregates(groups, ["COUNT(*)"]) is not None
     assert untimed.aggregates(groups, ["COUNT(timestamp)"]) is None
+    unvalued = HeldPlan.read(held(rows, valued=False))
+    assert unvalued.aggregates(groups, ["COUNT(timestamp)"]) is not None
+    assert unvalued.aggregates(groups, ["COUNT(value)"]) is None
     assert HeldPlan.read(held(rows, strict=False)).aggregates(groups, ["COUNT(value)"]) is None
 
 
