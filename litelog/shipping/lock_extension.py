@@ -49,7 +49,13 @@ RETRY_SECONDS = 600.0
 MAX_REFUSED = 10
 """How many refusals end a round: the next ones would be refused as well."""
 
-_PARSERS = (layout.parse_claim, layout.parse_snapshot, layout.parse_sealed, layout.parse_wal)
+_PARSERS = (
+    layout.parse_claim,
+    layout.parse_snapshot,
+    layout.parse_sealed,
+    layout.parse_wal,
+    layout.parse_checkpoint,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -59,13 +65,15 @@ class LockResult:
     """The result of the last round."""
 
     time: int = 0
-    """When a round last extended all that was due, in microseconds since 1970; 0 if none has."""
+    """When a round last came to the end of the listing, in microseconds since 1970; 0 if none has."""
     retain: float = 0.0
     """Seconds for which that round locked."""
     extended: int = 0
     """How many locks the last round extended."""
     error: str | None = None
     """Why some could not be extended; None if all were."""
+    refused: tuple[str, ...] = ()
+    """The keys of which the store refused the extension: the next round tries these again."""
 
 
 class LockExtension:
@@ -112,20 +120,25 @@ class LockExtension:
             self.due = retry
             return None
         extended, error = 0, ""
+        refused: list[str] = []
+        is_whole = True
         try:
-            for refusal in self._extend(known, now, stop):
+            for key, refusal in self._extend(known, now, stop):
                 error = error or refusal
                 extended += not refusal
+                refused += [key] if refusal else []
+                if len(refused) >= MAX_REFUSED:
+                    is_whole = False
+                    break
         except LitelogError as failure:
-            error = str(failure)
+            error, is_whole = error or str(failure), False
         if stop.is_set():
             return None
-        if error:
-            self.due = retry
-            self.last = replace(self.last, extended=extended, error=error)
+        self.due = retry if error else self._clock.monotonic() + self.interval
+        if is_whole:
+            self.last = LockResult(now, self._locks.retain, extended, error or None, tuple(refused))
         else:
-            self.due = self._clock.monotonic() + self.interval
-            self.last = LockResult(now, self._locks.retain, extended)
+            self.last = replace(self.last, extended=extended, error=error)
         self._save()
         return self.last
 
@@ -142,15 +155,17 @@ class LockExtension:
             message = "%s to %s: locks cannot be extended, and end within half of their time: %s"
             _logger.warning(message, log, replica, result.error, extra=extra)
 
-    def _extend(self, known: tuple[Running, ArchiveState], now: int, stop: threading.Event) -> Iterator[str]:
-        """Extend each lock that is due. Yields an empty text for each, or why the store refused it. Raises the errors
-        of requests that may pass."""
+    def _extend(
+        self, known: tuple[Running, ArchiveState], now: int, stop: threading.Event
+    ) -> Iterator[tuple[str, str]]:
+        """Extend each lock that is due. Yields each key, with an empty text or why the store refused it. Raises the
+        errors of requests that may pass."""
         removed: Collection[str] | None = None
-        refused = 0
         for key, put in self._locks.list(""):
-            if stop.is_set() or refused >= MAX_REFUSED:
+            if stop.is_set():
                 return
-            if not self._is_due(put, now) or not any(parse(key) is not None for parse in _PARSERS):
+            is_due = self._is_due(put, now) or key in self.last.refused
+            if not is_due or not any(parse(key) is not None for parse in _PARSERS):
                 continue
             if removed is None:
                 removed = self._find_removed(known, now)
@@ -163,17 +178,16 @@ class LockExtension:
             except StoreError as error:
                 if error.retryable:
                     raise
-                refused += 1
-                yield str(error)
+                yield key, str(error)
             else:
-                yield ""
+                yield key, ""
 
     def _is_due(self, put: int, now: int) -> bool:
         """Whether an object that was put at ``put`` has reached another half of ``retain`` since the last round. If no
-        round is known with the same ``retain``, all that was there when the daemon started is due."""
-        if self.last.retain != self._locks.retain:
-            return put < self._started
+        round is known with the same ``retain``, all that was there when the daemon started is due as well."""
         half = max(1, int(self._locks.retain * MICROSECONDS / 2))
+        if self.last.retain != self._locks.retain:
+            return put < self._started or now - put >= half
         return max(0, now - put) // half > max(0, self.last.time - put) // half
 
     def _find_removed(self, known: tuple[Running, ArchiveState], now: int) -> Collection[str]:

@@ -116,7 +116,7 @@ class ObjectLocks(Protocol):
         """
 
     def extend(self, key: str) -> None:
-        """Lock an object for ``retain`` from now on. A lock that ends later stays as it is, or is an error.
+        """Lock an object for ``retain`` from now on. A lock that ends later stays as it is.
 
         Raises:
             NotFoundError: There is no such object.

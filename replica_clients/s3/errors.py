@@ -54,6 +54,7 @@ _OPERATIONS = frozenset(
             "AbortMultipartUpload",
         ),
         *("ListObjectVersions", "GetBucketVersioning", "GetObjectLockConfiguration", "PutObjectRetention"),
+        "GetObjectRetention",
         *("GetObject", "HeadObject", "ListObjectsV2", "DeleteObject", "DeleteObjects", "HeadBucket", "CreateSession"),
     }
 )
@@ -95,6 +96,7 @@ _ACTIONS = {
     "versioning": "s3:GetBucketVersioning on {bucket}",
     "lock settings": "s3:GetBucketObjectLockConfiguration on {bucket}",
     "lock": "s3:PutObjectRetention on {objects}",
+    "lock of": "s3:GetObjectRetention on {objects}",
     "delete": "s3:DeleteObject on {objects}",
     "abort": "s3:AbortMultipartUpload on {objects}",
 }

@@ -56,4 +56,15 @@ class BucketLocks:
         except S3Error as error:
             if error.code in _GONE:
                 raise NotFoundError(key) from error
-            raise
+            if error.retryable or not self._is_locked_until(key, until):
+                raise
+
+    def _is_locked_until(self, key: str, until: datetime) -> bool:
+        """Whether an object is known to be locked for at least as long: a service refuses to shorten a lock."""
+        whole = self._connection.settings.prefix + key
+        try:
+            found = self._connection.request("lock of", key, "get_object_retention", Key=whole)
+        except StoreError:
+            return False
+        ends = found.get("Retention", {}).get("RetainUntilDate")
+        return isinstance(ends, datetime) and ends >= until

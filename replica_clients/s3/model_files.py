@@ -23,6 +23,7 @@ OPERATIONS = frozenset({
     "GetBucketVersioning",
     "GetObject",
     "GetObjectLockConfiguration",
+    "GetObjectRetention",
     "ListObjectVersions",
     "ListObjectsV2",
     "PutObject",

@@ -35,7 +35,7 @@ def least_policy(settings: S3Settings, role: Role, *, deletes: bool = True) -> d
     if trials:
         actions.remove("s3:DeleteObject")
     if role is Role.DAEMON:
-        actions += ["s3:PutObjectRetention"] if settings.object_lock else []
+        actions += ["s3:PutObjectRetention", "s3:GetObjectRetention"] if settings.object_lock else []
         actions += ["s3:PutObjectLegalHold"] if settings.legal_hold else []
     statements = [_allow(_BUCKET.get(role, ["s3:ListBucket"]), bucket), _allow(actions, f"{objects}*")]
     if trials:

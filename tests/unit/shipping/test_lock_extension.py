@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import NotFoundError, StoreError
-from litelog.objects.layout import parse_sealed, parse_wal
+from litelog.objects.layout import checkpoint_key, parse_sealed, parse_wal
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.lock_extension import FILE, MAX_REFUSED, LockExtension
@@ -45,6 +45,7 @@ class LockedStore(MemoryStore):
         self.put_at: dict[str, int] = {}
         self.ends: dict[str, int] = {}
         self.refusal: StoreError | None = None
+        self.refused: set[str] = set()
         self.extended: list[str] = []
 
     @property
@@ -59,6 +60,8 @@ class LockedStore(MemoryStore):
     def extend(self, key: str) -> None:
         if self.refusal is not None:
             raise self.refusal
+        if key in self.refused:
+            raise StoreError("lock", key, "denied", retryable=False)
         self.open(key).close()
         self.extended.append(key)
         self.ends[key] = self._end()
@@ -233,6 +236,50 @@ def test_a_refusal_is_reported_once_and_tried_again(tmp_path: Path, caplog: pyte
     result = world.extend()
     assert result is not None
     assert (result.error, result.extended > 0) == (None, True)
+
+
+def test_checkpoints_stay_locked_too(tmp_path: Path) -> None:
+    world = World(tmp_path, RetentionPolicy())
+    key = checkpoint_key(world.daemon.generation, 1)
+    world.store.put(key, [b"{}"])
+    world.clock.advance(RETAIN / 2)
+    world.extension = world.new_extension()
+    world.extend()
+    assert key in world.store.extended
+
+
+def test_one_object_whose_lock_is_refused_holds_up_no_other_and_is_tried_again(tmp_path: Path) -> None:
+    world = World(tmp_path, RetentionPolicy())
+    world.extend()
+    refused = min(info.key for info in world.store.list(""))
+    world.store.refused = {refused}
+    world.clock.advance(RETAIN / 2)
+    result = world.extend()
+    assert result is not None
+    assert (result.extended, "denied" in str(result.error)) == (len(world.needed()) - 1, True)
+    world.store.extended.clear()
+    result = world.extend()
+    assert result is not None
+    assert (world.store.extended, "denied" in str(result.error)) == ([], True), "only the refused one is asked for"
+    assert world.extension.due - world.clock.monotonic() <= 600
+    world.extension = world.new_extension()
+    world.store.refused = set()
+    result = world.extend()
+    assert result is not None
+    assert (world.store.extended, result.error) == ([refused], None)
+
+
+def test_what_was_put_while_no_round_could_end_is_extended_in_time(tmp_path: Path) -> None:
+    world = World(tmp_path, RetentionPolicy())
+    world.store.refusal = StoreError("lock", "a key", "slow down")
+    world.clock.advance(1)
+    world.log.append(1)
+    world.daemon.sync()
+    world.clock.advance(RETAIN * 0.6)
+    world.extend()
+    world.store.refusal = None
+    world.extend()
+    assert set(world.store.extended) == {info.key for info in world.store.list("")}
 
 
 @pytest.mark.slow

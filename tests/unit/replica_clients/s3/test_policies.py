@@ -51,7 +51,7 @@ def test_locks_and_keys_need_more_rights() -> None:
     locks = {"object-lock": "compliance", "retain": "30d", "legal-hold": "true"}
     (_, (actions, _), _) = policy(Role.DAEMON, **locks)
     assert isinstance(actions, list)
-    assert actions[-2:] == ["s3:PutObjectRetention", "s3:PutObjectLegalHold"]
+    assert actions[-3:] == ["s3:PutObjectRetention", "s3:GetObjectRetention", "s3:PutObjectLegalHold"]
     key = {"sse": "aws:kms", "sse-kms-key-id": "alias/mine"}
     assert policy(Role.DAEMON, **key)[-1] == (["kms:GenerateDataKey", "kms:Decrypt"], "arn:aws:kms:*:*:alias/mine")
     assert policy(Role.READER, **key)[-1] == ("kms:Decrypt", "arn:aws:kms:*:*:alias/mine")
