@@ -105,8 +105,8 @@ def hand_over(partitions: Sequence[Partition], columns: Sequence[Column]) -> Pac
 
 
 def _what_holds(logs: Sequence[PlannedLog]) -> dict[str, bool]:
-    """What holds for all logs. ``strict``: a row is a record. ``timed``: each record has a timestamp. ``valued``: no value
-    is null. ``by_sequence``, ``by_timestamp``: tasks can apply conditions on that column."""
+    """What holds for all logs. ``strict``: a row is a record. ``timed``, ``valued``: each record has a timestamp, and a
+    value. ``by_sequence``, ``by_timestamp``: tasks can apply conditions on that column."""
     strict = all(log.mode is Mode.FAILFAST for log in logs)
     formats = [open_log_format(log.format, log.pattern) for log in logs]
     return {
