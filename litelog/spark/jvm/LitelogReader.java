@@ -164,6 +164,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     if (group != null && group.body() != null) {
       ObjectBytes.release(group.body());
     }
+    group = null; // a buffer that is released twice would be used by two tasks
   }
 
   /** The group with its bytes; without them if the request failed, so that Python reads each of its runs. */
