@@ -171,7 +171,7 @@ class LogTruncator:
             if not asks or self._clock.monotonic() < self._ask_again:
                 self._due = max(self._clock.monotonic(), self._ask_again)
                 return
-            consumers = list(self._ask(unknown[0].seconds))
+            consumers = list(self._ask(names, unknown[0].seconds))
             done = self._truncation.by_policy(held, policy, now, [*readers, *consumers])
             self._report_removed(done)
             if done.awaited is not None and done.awaited.reader in [each.name for each in consumers]:
@@ -184,9 +184,21 @@ class LogTruncator:
         self._report_awaited(done.awaited)
         self._report_waiting(done.waiting, names)
 
-    def _ask(self, wait: float) -> Iterator[AwaitedReader]:
-        """Yield the consumers with a position in a replica. One whose position cannot be read lacks all."""
-        for store in list(self._attended.values()):
+    def _ask(self, names: Mapping[str, str], wait: float) -> Iterator[AwaitedReader]:
+        """Yield the consumers with a position in a replica of the set. One whose position cannot be read lacks all, and
+        so do the consumers of a replica to which this process does not ship.
+
+        Args:
+            names: The replicas, each with its URL.
+            wait: Seconds, as in ``AwaitedReader``.
+        """
+        for replica, url in names.items():
+            store = self._attended.get(replica)
+            if store is None:
+                why = "nothing is shipped to it now"
+                self._report(f"{self._folder}: not truncated: the consumers in {url} are not known: {why}")
+                yield AwaitedReader(f"the consumers in {url}", wait, next=0)
+                continue
             try:
                 listed = list_positions(store)
                 if len(listed) > MOST_CONSUMERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -112,6 +113,18 @@ def test_a_clock_that_is_set_forward_does_not_end_the_wait(tmp_path: Path) -> No
     log.put(log.names[1])
     log.clock.jump(3 * HOUR)
     assert log.run() == log.names[1:]
+
+
+def test_the_consumers_of_a_replica_to_which_nothing_is_shipped_now_keep_all_by_age_at_most(tmp_path: Path) -> None:
+    """The replica is in the set, and holds all. It could not be opened, so nobody can ask it for its consumers."""
+    log = Truncated(tmp_path, replica_consumer_wait=HOUR)
+    other = ReplicaSet(log.state)
+    shutil.copytree(os.path.join(log.state, "r"), os.path.join(log.state, "away"))
+    other.add("away", "s3://away")
+    assert log.run() == log.names
+    assert log.truncator.due == pytest.approx(log.clock.monotonic() + ASK_SECONDS)
+    log.clock.advance(HOUR + 1)
+    assert log.run() == log.names[4:]
 
 
 def test_without_the_setting_nobody_is_waited_for(tmp_path: Path) -> None:
