@@ -17,6 +17,7 @@ from botocore import exceptions
 from botocore.exceptions import ClientError
 
 from litelog.errors import ExistsError, NotFoundError, StoreError
+from replica_clients.s3.model_files import OPERATIONS
 from replica_clients.tls_errors import explain_tls
 
 if TYPE_CHECKING:
@@ -42,23 +43,6 @@ key, so the names in the request are not masked."""
 
 _SIGNATURE = re.compile(r"(Signature=)[0-9a-f]{64}")
 """Signatures, which make one request valid for some minutes."""
-
-_OPERATIONS = frozenset(
-    {
-        *(
-            "PutObject",
-            "CreateMultipartUpload",
-            "UploadPart",
-            "UploadPartCopy",
-            "CompleteMultipartUpload",
-            "AbortMultipartUpload",
-        ),
-        *("ListObjectVersions", "GetBucketVersioning", "GetObjectLockConfiguration", "PutObjectRetention"),
-        "GetObjectRetention",
-        *("GetObject", "HeadObject", "ListObjectsV2", "DeleteObject", "DeleteObjects", "HeadBucket", "CreateSession"),
-    }
-)
-"""S3's operations, as botocore names them. All others obtain credentials: AssumeRole, GetRoleCredentials, ..."""
 
 _SAY_ALL = (exceptions.ParamValidationError, exceptions.UnsupportedTLSVersionWarning)
 """botocore's errors that a retry does not fix. Messages show their text alone."""
@@ -152,8 +136,9 @@ class S3Failures:
         self._secrets = sorted((text for text in settings.secrets if len(text) >= MIN_SECRET_CHARACTERS), key=len)
 
     def explain(self, operation: str, key: str, error: BaseException) -> StoreError:
-        """The StoreError (NotFoundError, ExistsError) for a failure."""
-        if isinstance(error, ClientError) and error.operation_name in _OPERATIONS:
+        """The StoreError (NotFoundError, ExistsError) for a failure. Operations of other services than S3 obtain
+        credentials: AssumeRole, GetRoleCredentials, ..."""
+        if isinstance(error, ClientError) and error.operation_name in OPERATIONS:
             return self._from_answer(operation, key, error)
         if isinstance(error, NotS3Error):
             where = self._settings.endpoint or "S3"

@@ -82,9 +82,8 @@ class Parts:
                 made.write(self._rest[:room])
                 self._rest = self._rest[room:]
             made.truncate()
-            return UploadPart(
-                made.getvalue(), self._room, self._part_bytes
-            )  # no copy: this is the buffer that was written
+            content = made.getvalue()  # no copy: this is the buffer that was written
+            return UploadPart(content, self._room, self._part_bytes)
         except BaseException:
             self._room.give_back(self._part_bytes)
             raise
