@@ -115,7 +115,7 @@ def test_a_clock_that_is_set_forward_does_not_end_the_wait(tmp_path: Path) -> No
     assert log.run() == log.names[1:]
 
 
-def test_the_consumers_of_a_replica_to_which_nothing_is_shipped_now_keep_all_by_age_at_most(tmp_path: Path) -> None:
+def test_the_consumers_of_a_replica_that_is_not_open_keep_all_by_age_at_most(tmp_path: Path) -> None:
     """The replica is in the set, and holds all. It could not be opened, so nobody can ask it for its consumers."""
     log = Truncated(tmp_path, replica_consumer_wait=HOUR)
     other = ReplicaSet(log.state)
