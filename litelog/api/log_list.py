@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from litelog.config.loading import make_folder
 from litelog.errors import ConfigError, SourceError, StoreError
-from litelog.replicator.discovery import LogFinder
+from litelog.replicator.discovery import SEARCH_SPACING, LogFinder
 from litelog.stores.replica_address import address_of
 from litelog.stores.served_logs import ServedLogsView
 from litelog.system.clock import SystemClock
@@ -73,7 +73,7 @@ class LogList:
         if "://" in url:
             if recursive or segment_pattern is not None:
                 raise ConfigError("recursive and segment_pattern are for the logs in a folder")
-            self._place = _DaemonPlace(url, options, pattern)
+            self._place = _DaemonPlace(url, options, pattern, poll_interval)
         else:
             named = {"pattern": pattern, "recursive": recursive, "format": log_format}
             values = {**named, "segment_pattern": segment_pattern, "poll_interval": poll_interval}
@@ -121,6 +121,7 @@ class LogList:
             seconds = min(left, LONGEST_SECONDS)
             if found is None:
                 self._closed.wait(min(left, self._poll_interval))
+                seconds = 0.0
         return False
 
     def close(self) -> None:
@@ -156,41 +157,63 @@ class _FolderPlace:
         self._dir = folder.dir
         self._finder = LogFinder(folder, SystemClock())
         self._poll_interval = poll_interval
+        self._clock = SystemClock()
+        self._searched_at = 0.0
+        """Monotonic seconds."""
+        self._lock = threading.Lock()
         self._watcher: Watcher | None = None
         self._news = threading.Event()
         self._see_change = self._news.set  # one object: it identifies a watch
-        self._closed = False
+        self._closed = threading.Event()
 
     def find(self, seconds: float) -> tuple[str, ...]:
-        self._news.wait(min(seconds, self._poll_interval))
-        self._news.clear()
-        if self._watcher is None and not self._closed:
-            self._watcher = Watcher()
+        self._await_change(min(seconds, self._poll_interval))
+        self._searched_at = self._clock.monotonic()
+        watcher = self._open_watcher()
         armed: set[str] = set()
         while not armed or not armed.issuperset(self._finder.watched_folders()):
             armed = {self._dir, *self._finder.watched_folders()}
             for folder in armed:
-                if self._watcher is not None:
-                    self._watcher.arm(folder, self._see_change)
+                if watcher is not None:
+                    watcher.arm(folder, self._see_change)
             found = self._finder.find()
         return tuple(found)
 
     def close(self) -> None:
-        self._closed = True
-        watcher, self._watcher = self._watcher, None
+        self._closed.set()
+        with self._lock:
+            watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.close()
         self._news.set()
+
+    def _await_change(self, seconds: float) -> None:
+        """Wait for a change. A busy folder is searched every SEARCH_SPACING seconds at most."""
+        until = self._clock.monotonic() + seconds
+        if self._news.wait(seconds):
+            self._closed.wait(max(0.0, min(until, self._searched_at + SEARCH_SPACING) - self._clock.monotonic()))
+        self._news.clear()
+
+    def _open_watcher(self) -> Watcher | None:
+        with self._lock:
+            if self._watcher is None and not self._closed.is_set():
+                self._watcher = Watcher()
+            return self._watcher
 
 
 class _DaemonPlace:
     """The logs that a daemon serves."""
 
-    def __init__(self, url: str, options: Mapping[str, object], pattern: str) -> None:
+    def __init__(self, url: str, options: Mapping[str, object], pattern: str, poll_interval: float) -> None:
         self._view = ServedLogsView(f"{url.rstrip('/')}/{pattern}", options)
+        self._poll_interval = poll_interval
+        self._closed = threading.Event()
 
     def find(self, seconds: float) -> tuple[str, ...]:
+        if not self._view.waits:
+            self._closed.wait(min(seconds, self._poll_interval))
         return tuple(log.name for log in self._view.look(seconds))
 
     def close(self) -> None:
+        self._closed.set()
         self._view.close()

@@ -168,11 +168,18 @@ class LiveBuffer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to follow the log. Idempotent. One thread at a time."""
+        """Begin to follow the log. Idempotent, and can be repeated after an error. One thread at a time.
+
+        Raises OSError or RuntimeError if the process can have no more descriptors or threads."""
         if self._thread is None:
-            self._signal = signal = FolderSignal(self._source.folder, self._watcher)
-            self._thread = threading.Thread(target=self._run, args=(signal,), name="live", daemon=True)
-            self._thread.start()
+            signal = FolderSignal(self._source.folder, self._watcher)
+            thread = threading.Thread(target=self._run, args=(signal,), name="live", daemon=True)
+            try:
+                thread.start()
+            except BaseException:
+                signal.close()
+                raise
+            self._signal, self._thread = signal, thread
 
     def stop(self, timeout: float = 1.0) -> None:
         """End the thread, and wait for that up to ``timeout`` seconds. Idempotent."""

@@ -16,7 +16,7 @@ from litelog.errors import LitelogError
 from litelog.live.news_desk import KEEP_ALIVE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from litelog.live.encoding import Piece
     from litelog.live.served_log import LiveReader, ServedLog
@@ -56,12 +56,15 @@ class ReportFraming:
 class LogCheck:
     """One check, in a thread of its own. Its methods run in one event loop."""
 
-    def __init__(self, served: ServedLog, reader: LiveReader, rate: int | None) -> None:
-        """``rate``: the most bytes of the log that are read in a second, on average; None: no limit."""
+    def __init__(self, served: ServedLog, reader: LiveReader, rate: int | None, ended: Callable[[], None]) -> None:
+        """``rate``: the most bytes of the log that are read in a second, on average; None: no limit. ``ended``: called
+        once in the event loop when nothing reads for the check any more, which may be after ``end``."""
         self._source = served.log.source
         self._reader = reader
         self._rate = rate
         self._began = monotonic()
+        self._ended = ended
+        self._thread: threading.Thread | None = None
         self._left = threading.Event()
         self._news = asyncio.Event()
         self._report: LocalReport | None = None
@@ -76,9 +79,11 @@ class LogCheck:
         """
         loop, reader = asyncio.get_running_loop(), self._reader
         reader.wake = self._news.set
-        threading.Thread(target=self._run, args=(loop,), name=f"check {self._source.folder}", daemon=True).start()
+        thread = threading.Thread(target=self._run, args=(loop,), name=f"check {self._source.folder}", daemon=True)
         seconds = min(FIRST_SECONDS, KEEP_ALIVE_SECONDS)
         try:
+            thread.start()
+            self._thread = thread
             while self._report is None:
                 try:
                     await asyncio.wait_for(self._news.wait(), seconds)
@@ -93,8 +98,11 @@ class LogCheck:
             self.end()
 
     def end(self) -> None:
-        """End the check: nobody waits for its result."""
+        """End the check: nobody waits for its result. Idempotent. Its thread ends after the piece that it reads."""
+        is_first = not self._left.is_set()
         self._left.set()
+        if is_first and self._thread is None:
+            self._ended()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         from litelog.verify.local_log import SETTLE_SECONDS, check_log  # noqa: PLC0415 - a daemon starts without it
@@ -105,7 +113,11 @@ class LogCheck:
         except Exception as error:  # noqa: BLE001 - the request gets it
             self._error = error
         with suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(self._news.set)
+            loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        self._news.set()
+        self._ended()
 
     def _keep_pace(self, checked: int, _size: int) -> None:
         """Wait until more may be read. Raises _LeftError if nobody waits for the result."""

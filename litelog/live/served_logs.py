@@ -146,9 +146,10 @@ class ServedLogs:
         if sum(len(each.readers) for each in self._running.values()) >= self.limits.readers:
             self.counts.add(refused=1)
             raise TooManyReadersError(f"{self.limits.readers} readers read already, and the daemon permits no more")
-        served = self._running.setdefault(found.name, found)
+        served = self._running.get(found.name, found)
         if live:
             served.buffer.start()
+        self._running[found.name] = served
         self._idle_since.pop(found.name, None)
         served.enter(reader)
         return served

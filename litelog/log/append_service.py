@@ -98,11 +98,12 @@ class AppendService:
         with self._lock:
             if self._closing:
                 raise ClosedError("the append service is closed")
+            if lane.thread is None:
+                thread = threading.Thread(target=self._run, args=(lane,), name=f"append to {log}", daemon=True)
+                thread.start()  # if that fails, nothing is queued
+                lane.thread = thread
             lane.pending.add(queued.future)
             lane.queue.append(queued)
-            if lane.thread is None:
-                lane.thread = threading.Thread(target=self._run, args=(lane,), name=f"append to {log}", daemon=True)
-                lane.thread.start()
             lane.changed.notify_all()
 
         def wake(_: AnyFuture) -> None:

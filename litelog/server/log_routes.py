@@ -193,7 +193,8 @@ class LogHandlers:
         except LitelogError as error:
             return answer_error(error)
         self._permits.watch(reader, permit_of(request))
-        connection = current_connection()
+        # With a rate, the connection is never full, but each byte takes the reader's time: all is compressed.
+        connection = None if self._logs.limits.rate is not None else current_connection()
         unsent = None if connection is None else connection.unsent_bytes
         pieces = WalFeed(served, asked, reader, self._clock, unsent).pieces()
         return await self._stream(request, pieces, WalFraming(), partial(self._leave, served, reader))
@@ -212,20 +213,22 @@ class LogHandlers:
             try:
                 served = await asyncio.to_thread(partial(self._logs.enter, name, reader, live=False))
             except BaseException:
-                self._is_checking = False
+                self._end_check()
                 raise
         except LitelogError as error:
             return answer_error(error)
         self._permits.watch(reader, permit_of(request))
 
-        check = LogCheck(served, reader, self._logs.limits.rate)
+        check = LogCheck(served, reader, self._logs.limits.rate, self._end_check)
 
         def leave() -> None:
             check.end()
-            self._is_checking = False
             self._leave(served, reader)
 
         return await self._stream(request, check.pieces(), ReportFraming(), leave)
+
+    def _end_check(self) -> None:
+        self._is_checking = False
 
     async def mirrors(self, request: Request) -> Response:
         """The mirrors of a log, once one of them has come to a sequence, or after a while."""

@@ -47,6 +47,11 @@ class ServedLogsView:
         self._store = store
         self._revision: str | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether the next look lasts until the logs are others. A daemon of an older litelog answers at once."""
+        return self._revision is not None
+
     def look(self, seconds: float = 0.0) -> Sequence[NamedLog]:
         """Return the served logs that match, sorted by name. The daemon answers after ``seconds``, or as soon as its
         logs are others than at the last look. Raises as ``find_served_logs``."""

@@ -6,11 +6,15 @@ import os
 import shutil
 import socket
 import threading
-from typing import TYPE_CHECKING
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import litelog
+from litelog.api import log_list
+from litelog.replicator.discovery import LogFinder
+from litelog.system.inotify import Watcher
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -97,3 +101,93 @@ def test_a_daemon_that_is_away_is_named_and_waited_for() -> None:
             assert not logs.wait(0.05)
             with pytest.raises(litelog.StoreError, match=f"{url}/.*list logs"):
                 logs.names()
+
+
+@pytest.mark.slow
+def test_appends_to_the_logs_cause_no_search_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_list, "SEARCH_SPACING", 3600.0)
+    searches, find, stop = list[object](), LogFinder.find, threading.Event()
+
+    def count(finder: LogFinder[Any]) -> list[str]:
+        searches.append(finder)
+        return find(finder)
+
+    monkeypatch.setattr(LogFinder, "find", count)
+    with litelog.LogWriter(tmp_path / "a" / "b", fsync="never") as writer:
+        writer.append(b"one")
+
+        def append() -> None:
+            while not stop.is_set():
+                writer.append(b"more")
+
+        with litelog.LogList(tmp_path, recursive=True, pattern="b") as logs:
+            assert logs.names() == ("a/b",)
+            appending = threading.Thread(target=append)
+            appending.start()
+            assert not logs.wait(0.3)
+            stop.set()
+            appending.join(WAIT_SECONDS)
+    assert len(searches) <= 5
+
+
+def test_a_place_that_is_away_is_not_waited_for_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[float]()
+
+    class Away:
+        def find(self, seconds: float) -> tuple[str, ...]:
+            asked.append(seconds)
+            raise litelog.SourceError("away")
+
+        def close(self) -> None:
+            asked.append(-1.0)
+
+    with litelog.LogList(tmp_path, poll_interval=0.01) as logs:
+        monkeypatch.setattr(logs, "_place", Away())
+        assert not logs.wait(0.03)
+    assert {*asked[:-1]} == {0.0}
+    assert asked[-1] == -1.0
+
+
+def test_close_during_the_first_look_leaves_no_watcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = litelog.LogList(tmp_path)
+    closing, made = threading.Thread(target=logs.close), list[Watcher]()
+
+    class Closed(Watcher):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+            closing.start()
+            closing.join(0.1)
+
+    monkeypatch.setattr(log_list, "Watcher", Closed)
+    assert logs.names() == ()
+    closing.join(WAIT_SECONDS)
+    assert [each.available for each in made] == [False]
+
+
+def test_a_daemon_that_answers_at_once_is_asked_again_after_the_poll_interval() -> None:
+    """As one of a litelog whose list has no revision."""
+    pytest.importorskip("urllib3")
+    asked = list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            body = b'{"version": 1, "logs": []}'
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        with litelog.LogList(f"http://127.0.0.1:{server.server_port}/logs", poll_interval=3600.0) as logs:
+            assert logs.names() == ()
+            assert not logs.wait(0.2)
+        server.shutdown()
+        serving.join(WAIT_SECONDS)
+    assert 2 <= len(asked) <= 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("uvicorn")
 from litelog.live import live_buffer
 from litelog.live.served_log import LiveReader
 from litelog.objects.position import Position
+from litelog.system.folder_signal import FolderSignal
 from tests.builders.server_builder import Watched
 from tests.waiting import wait_until
 
@@ -51,4 +53,29 @@ def test_a_buffer_of_small_commits_is_bounded_and_each_place_in_it_is_found(
                 assert served.buffer.look_from(place) == (view, runs[0], following)
         before = Position(runs[0].position.generation, 0, 0)
         assert served.buffer.look_from(before) == (view, runs[0], runs[0])
+        logs.leave(served, reader)
+
+
+def test_a_log_whose_thread_could_not_start_is_served_at_the_next_request(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], {"serve": "all"}) as watched:
+        watched.wait_until_ready()
+        logs = watched.service._logs
+        assert logs is not None
+        reader, signals = LiveReader("test", 0.0), list[FolderSignal]()
+
+        class Refusing(threading.Thread):
+            def start(self) -> None:
+                signals.extend(self._args)  # type: ignore[attr-defined]
+                raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading, "Thread", Refusing)
+            with pytest.raises(RuntimeError, match="can't start"):
+                logs.enter("log", reader)
+        assert [signal._woken for signal in signals] == [-1], "its descriptors are open"
+        assert list(logs.running()) == []
+        served = logs.enter("log", reader)
+        wait_until(lambda: served.buffer.view.next == log.next)
         logs.leave(served, reader)

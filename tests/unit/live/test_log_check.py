@@ -18,6 +18,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.live import log_check
 from litelog.live.reader_limits import ReaderLimits
 from litelog.server import permits
+from litelog.verify import local_log
 from litelog.verify.local_log import check_log
 from tests.builders.served_stream import ServedStream
 from tests.builders.server_builder import TOKEN, Watched
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 PATH = "/logs/log/check"
+FORMAT = LitelogFormat()
 READER = "token-of-a-reader-of-one-log-0123456789"
 
 
@@ -60,7 +62,7 @@ def test_a_check_is_the_report_of_verify(tmp_path: Path, log: LogBuilder) -> Non
         flip(log, 9)
         flip(log, 12)
         answer = watched.ask(PATH)
-        expected = {"version": 1, **check_log(log.folder, LitelogFormat()).as_json()}
+        expected = {"version": 1, **check_log(log.folder, FORMAT).as_json()}
         found = answer.json
         found["seconds"] = expected["seconds"] = 0
         assert found == json.loads(json.dumps(expected))
@@ -116,3 +118,20 @@ def test_a_check_ends_when_its_token_is_revoked(
         error = json.loads(stream.rest())["error"]
         assert (error["http_status"], "was revoked" in error["message"]) == (401, True)
         stream.close()
+
+
+def test_a_check_whose_client_has_left_counts_until_nothing_reads_for_it(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that ask and leave, while a disk does not answer, do not add threads."""
+    monkeypatch.setattr(log_check, "FIRST_SECONDS", 0.02)
+    answers = threading.Event()
+    monkeypatch.setattr(local_log, "check_log", lambda *_, **__: answers.wait() and check_log(log.folder, FORMAT))
+    with serving(tmp_path, log) as watched:
+        stream = ServedStream(watched, PATH)
+        assert stream.some().strip() == b""
+        stream.close()
+        wait_until(lambda: watched.ask("/logs/log").json["readers"] == [])
+        assert watched.ask(PATH).status == 429
+        answers.set()
+        wait_until(lambda: watched.ask(PATH).status == 200)

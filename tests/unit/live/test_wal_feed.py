@@ -21,6 +21,7 @@ pytest.importorskip("uvicorn")
 from litelog.codec.lz4_frames import decompress_frame, walk_frames
 from litelog.errors import CorruptObjectError
 from litelog.live import live_buffer, wal_feed
+from litelog.live.reader_limits import ReaderLimits
 from litelog.live.replica_objects import ReplicaObjects
 from litelog.log.writer import LogWriter
 from litelog.objects.layout import wal_key
@@ -197,6 +198,17 @@ def test_reader_that_takes_all_gets_bytes_as_they_are_and_lz4_reads_them(tmp_pat
     assert all(map(is_stored, segments(body)))
     text = subprocess.run(["lz4", "-dc"], input=body, capture_output=True, check=True).stdout
     assert text == log.texts[log.name][end:]
+
+
+def test_reader_that_is_slowed_by_a_limit_gets_compressed_bytes(tmp_path: Path, log: LogBuilder) -> None:
+    """Its connection is never full, but each byte costs it time."""
+    with serving(tmp_path, log, reader_limits=ReaderLimits(rate=1 << 30)) as watched:
+        place = acknowledged(watched)
+        ask(watched, place)  # the buffer runs from now on
+        log.append(20)
+        wait_until(lambda: bool(ask(watched, place)))
+        found = ask(watched, place)
+    assert not any(map(is_stored, found))
 
 
 def test_reader_that_takes_little_gets_compressed_bytes(tmp_path: Path, log: LogBuilder) -> None:

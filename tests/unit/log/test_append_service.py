@@ -249,3 +249,19 @@ def test_a_callback_of_an_append_that_fails_may_close_the_service(logs: Logs) ->
     assert closed.wait(WAIT_SECONDS)
     with pytest.raises(SequenceConflictError):
         result(failing)
+
+
+def test_an_append_for_which_no_thread_can_start_is_refused_and_the_next_one_is_written(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse_to_start)
+        with pytest.raises(RuntimeError, match="can't start"):
+            logs.service.append("a", b"refused")
+    assert logs.service.pending_except() == []
+    assert result(logs.service.append("a", b"next")).first == 0
+    assert logs.held("a") == [b"next"]
+
+
+def refuse_to_start(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
