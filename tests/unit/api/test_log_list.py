@@ -165,7 +165,7 @@ def test_close_during_the_first_look_leaves_no_watcher(tmp_path: Path, monkeypat
     assert [each.available for each in made] == [False]
 
 
-def test_a_daemon_that_answers_at_once_is_asked_again_after_the_poll_interval() -> None:
+def test_a_daemon_that_answers_at_once_is_polled() -> None:
     """As one of a litelog whose list has no revision."""
     pytest.importorskip("urllib3")
     asked = list[str]()

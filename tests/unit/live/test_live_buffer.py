@@ -56,7 +56,7 @@ def test_a_buffer_of_small_commits_is_bounded_and_each_place_in_it_is_found(
         logs.leave(served, reader)
 
 
-def test_a_log_whose_thread_could_not_start_is_served_at_the_next_request(
+def test_a_log_is_served_once_its_thread_can_start(
     tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], {"serve": "all"}) as watched:

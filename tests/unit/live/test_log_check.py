@@ -120,7 +120,7 @@ def test_a_check_ends_when_its_token_is_revoked(
         stream.close()
 
 
-def test_a_check_whose_client_has_left_counts_until_nothing_reads_for_it(
+def test_a_check_that_was_left_counts_until_its_thread_ends(
     tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients that ask and leave, while a disk does not answer, do not add threads."""

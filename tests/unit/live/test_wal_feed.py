@@ -200,7 +200,7 @@ def test_reader_that_takes_all_gets_bytes_as_they_are_and_lz4_reads_them(tmp_pat
     assert text == log.texts[log.name][end:]
 
 
-def test_reader_that_is_slowed_by_a_limit_gets_compressed_bytes(tmp_path: Path, log: LogBuilder) -> None:
+def test_reader_with_a_rate_gets_compressed_bytes(tmp_path: Path, log: LogBuilder) -> None:
     """Its connection is never full, but each byte costs it time."""
     with serving(tmp_path, log, reader_limits=ReaderLimits(rate=1 << 30)) as watched:
         place = acknowledged(watched)

@@ -251,9 +251,7 @@ def test_a_callback_of_an_append_that_fails_may_close_the_service(logs: Logs) ->
         result(failing)
 
 
-def test_an_append_for_which_no_thread_can_start_is_refused_and_the_next_one_is_written(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_append_is_refused_while_no_thread_can_start(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse_to_start)
         with pytest.raises(RuntimeError, match="can't start"):
