@@ -65,14 +65,20 @@ def find_trusted(stored: Sequence[StoredCheckpoint], trusted: Iterable[str]) -> 
     for at, end in enumerate(newest):
         linked = link(stored, end) if end.checkpoint.key in keys else None
         faults = {} if linked is None else dict(_distrust(linked.chain, trusted))
+        if linked is not None and (successor := _find_successor(stored, linked.chain)) is not None:
+            faults[end.key] = f"is signed with the key {end.checkpoint.key}, which {successor.key} had replaced"
         if linked is None or end.key in faults:
             differences.append(f"holds {end.key}, which {faults.get(end.key, _UNSIGNED)}")
             continue
+        apart = []
         if linked.fault is not None:
             faults[linked.chain[0].key] = linked.fault
+        else:
+            apart = list(_apart((each for each in newest[at:] if each.checkpoint.key in keys), linked.chain))
         in_chain = {each.key for each in linked.chain}
         strange = (each for each in newest[at:] if each.key not in in_chain and each.checkpoint.key not in keys)
         differences += [f"holds {each.key}, which {_UNSIGNED}" for each in strange]
+        differences += [f"holds {each.key}, which {end.key} does not continue" for each in apart]
         differences += [f"holds {key}, which {what}" for key, what in faults.items()]
         return TrustedChain(linked.chain, differences)
     return TrustedChain((), [*differences, "holds no checkpoint that a trusted key has signed"])
@@ -102,6 +108,25 @@ def _distrust(chain: Sequence[StoredCheckpoint], trusted: Iterable[str]) -> Iter
                 retired.discard(checkpoint.next_key)
         elif has_begun or each is chain[-1]:
             yield each.key, f"is signed with the key {key}, which no trusted key names"
+
+
+def _find_successor(stored: Sequence[StoredCheckpoint], chain: Sequence[StoredCheckpoint]) -> StoredCheckpoint | None:
+    """A checkpoint outside of a chain, signed with a key that the chain names, and which signs nothing in it: the chain
+    was made with the key that this one replaced."""
+    named = {each.checkpoint.next_key for each in chain} - {each.checkpoint.key for each in chain}
+    found = (each for each in stored if each.checkpoint.key in named and has_signature(each.checkpoint))
+    return next(found, None)
+
+
+def _apart(stored: Iterable[StoredCheckpoint], chain: Sequence[StoredCheckpoint]) -> Iterator[StoredCheckpoint]:
+    """The beginnings of other chains, of which no checkpoint continues one of ``chain``. One that branches off is what
+    an owner leaves who was overtaken."""
+    known = {each.digest for each in chain}
+    for each in sorted(stored, key=lambda each: each.number):
+        if each.digest not in known and has_signature(each.checkpoint):
+            if each.checkpoint.previous not in known:
+                yield each
+            known.add(each.digest)
 
 
 def compare_with_own(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog.checkpoints.signing import SigningKey, read_trusted_key, require_signed
-from litelog.errors import CorruptionError, ExistsError, NotFoundError, StoreError
+from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, NotFoundError, StoreError
 from litelog.events import fields
 from litelog.objects.checkpoint import LIMITS, Checkpoint, encode, fold
 from litelog.objects.checkpoint_chain import MOST_SEGMENTS, as_stored, decode_stored, find_fault
@@ -150,7 +150,8 @@ class CheckpointWriter:
     def _find_newest(self, signer: SigningKey) -> StoredCheckpoint | None:
         """The newest checkpoint of the replica; None if it has none. The state folder may have it, if no other
         generation has begun since. Else it is the newest one that this signer or one that names its key has signed, or
-        if there is none, any other signer."""
+        if the newest ones have none, the one in the state folder, or of any other signer. Raises CorruptObjectError
+        if these are no checkpoints, and more are there."""
         kept = self._read_kept()
         if kept is not None and kept.checkpoint.position.generation == self._claim.generation:
             return kept
@@ -161,7 +162,13 @@ class CheckpointWriter:
             if found is not None and signer.public in (found.checkpoint.key, found.checkpoint.next_key):
                 return found
             other = other or found
-        return other
+        if kept is not None and self._read(kept.checkpoint.position.generation, kept.number) != kept:
+            kept = None  # somebody took it away
+        if kept is None and other is None and len(listed) > MOST_TRIED:
+            newest = checkpoint_key(listed[-1].generation, listed[-1].index)
+            what = f"and the {MOST_TRIED - 1} before it are no signed checkpoints of this log: remove them"
+            raise CorruptObjectError(newest, what)
+        return kept or other
 
     def _read_kept(self) -> StoredCheckpoint | None:
         try:

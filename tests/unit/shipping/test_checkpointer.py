@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.copying.execution import copy
+from litelog.objects.checkpoint import encode, fold
 from litelog.objects.checkpoint_chain import join, link, newest_first
-from litelog.objects.layout import parse_checkpoint, parse_sealed, parse_snapshot, parse_wal
+from litelog.objects.layout import checkpoint_key, parse_checkpoint, parse_sealed, parse_snapshot, parse_wal
 from litelog.shipping.checkpoint_writer import FILE
 from litelog.shipping.context import CheckpointPolicy, Settings
 from litelog.stores.object_store import ObjectReplicaClient
@@ -26,6 +28,7 @@ from tests.builders.stores import CountingStore, KilledError, KillingStore, keys
 pytest.importorskip("cryptography")
 
 from litelog.checkpoints.replica_checkpoints import compare_with_own, find_trusted, read_checkpoints
+from litelog.checkpoints.signing import SigningKey
 from litelog.formats.registry import open_format
 
 if TYPE_CHECKING:
@@ -264,6 +267,71 @@ def test_keys_are_exchanged_by_a_signed_statement(signed: Signed, store: MemoryS
     signed.hour()
     (difference,) = compare(store).differences
     assert "after another one had taken its place" in difference
+
+
+def test_a_stolen_key_that_was_replaced_makes_no_history_that_counts(
+    signed: Signed, store: MemoryStore, keys: Path
+) -> None:
+    """A thief with the old key leaves the checkpoints of the new one, and continues from before them."""
+    new = new_keys(keys, "new")
+    signed.daemon.settings = policy(keys, next_key="new.pub")
+    signed.daemon.restart()
+    signed.daemon.sync()
+    fork = chain(store)[-1]
+    signed.daemon.settings = policy(keys, "new.pem")
+    signed.daemon.restart()
+    signed.hour()
+    assert compare(store).differences == ()
+    last = fork.checkpoint.segments[-1]
+    forged = replace(
+        fork.checkpoint,
+        number=1000,
+        previous=fork.digest,
+        earlier=fork.checkpoint.earlier + len(fork.checkpoint.segments) - 1,
+        history=fold(fork.checkpoint.history, fork.checkpoint.segments[:-1]),
+        segments=(last,),
+    )
+    body = encode(SigningKey(str(keys / "key.pem")).sign(forged))
+    store.put(checkpoint_key(forged.position.generation, 1000), [body])
+    for trusted in ((KEY,), (KEY, new), (new,)):
+        assert compare(store, *trusted).differences, trusted
+
+
+def test_a_chain_that_begins_without_the_one_before_is_named(signed: Signed, store: MemoryStore, keys: Path) -> None:
+    """A daemon without its state folder was made to begin another chain, so that nobody asks for the first one."""
+    signed.hour()
+    begun = replace(join(chain(store)), number=1000, previous=None, earlier=0, history=None)
+    body = encode(SigningKey(str(keys / "key.pem")).sign(begun))
+    store.put(checkpoint_key(begun.position.generation, 1000), [body])
+    (difference,) = compare(store).differences
+    first = checkpoint_key(signed.daemon.generation, 1)
+    assert difference == f"holds {first}, which {checkpoint_key(begun.position.generation, 1000)} does not continue"
+
+
+def test_checkpoints_that_cannot_be_used_do_not_make_the_daemon_begin_again(
+    signed: Signed, store: MemoryStore, state: str
+) -> None:
+    """A thief adds rubbish with high numbers, and waits for the next generation. Somebody removes the rubbish."""
+    signed.hour()
+    rubbish = [checkpoint_key(signed.daemon.generation, 1000 + number) for number in range(40)]
+    for key in rubbish:
+        store.put(key, [b"{}"])
+    kept = os.path.join(state, FILE)
+    os.rename(kept, f"{kept}.away")
+    signed.daemon.restart()
+    signed.hour()
+    archive = signed.daemon.replica.archive
+    assert archive is not None
+    assert archive.checkpointer is not None
+    assert "remove them" in (archive.checkpointer.status.error or "")
+    os.rename(f"{kept}.away", kept)
+    signed.log.next = 0
+    signed.log.replace(signed.log.header() + signed.log.commit(20, b"other"))
+    signed.daemon.sync()
+    signed.hour()
+    store.delete(rubbish)
+    assert len(chain(store)) > 2
+    assert compare(store).differences == ()
 
 
 def test_a_key_that_no_checkpoint_names_is_not_trusted(
