@@ -16,6 +16,9 @@ from litelog.shipping.events import ScrubFinished
 from litelog.units import format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
+
     from litelog.replicator.run_state import RunState
     from litelog.replicator.thread_pools import DestinationThreads
     from litelog.shipping.events import ReplicaListener
@@ -37,9 +40,10 @@ class PeriodicJob(Protocol):
 class PeriodicJobs(TaskDuty):
     """Runs one job of each replica whenever it is due. Needs no lock."""
 
-    def __init__(self, run_state: RunState, threads: DestinationThreads) -> None:
+    def __init__(self, run_state: RunState, pool: Callable[[str], ThreadPoolExecutor]) -> None:
+        """``pool`` returns the threads for the replica at a URL."""
         self._run_state = run_state
-        self._threads = threads
+        self._pool = pool
         self._schedule: DueTimes[ReplicaTask] = DueTimes()
         self._stops: dict[ReplicaTask, threading.Event] = {}
         self._idle = threading.Condition()
@@ -85,7 +89,7 @@ class PeriodicJobs(TaskDuty):
             job.running = True
             self._count(1)
             stop = self._stops[task] = threading.Event()
-            self._threads.scrubbing(task.url).submit(self._run_state.guard, partial(self._run, task, job, stop))
+            self._pool(task.url).submit(self._run_state.guard, partial(self._run, task, job, stop))
         return self._schedule.next
 
     def stop(self, *, wait: bool) -> bool:
@@ -121,7 +125,7 @@ class Scrubs(PeriodicJobs):
     """Runs the scrubs of replicas."""
 
     def __init__(self, run_state: RunState, threads: DestinationThreads, listener: ReplicaListener) -> None:
-        super().__init__(run_state, threads)
+        super().__init__(run_state, threads.scrubbing)
         self._listener = listener
 
     def job_of(self, task: ReplicaTask) -> PeriodicJob | None:
@@ -153,6 +157,9 @@ class Scrubs(PeriodicJobs):
 
 class LockExtensions(PeriodicJobs):
     """Extends the locks of replicas' objects."""
+
+    def __init__(self, run_state: RunState, threads: DestinationThreads) -> None:
+        super().__init__(run_state, threads.locking)
 
     def job_of(self, task: ReplicaTask) -> PeriodicJob | None:
         """The task's extension of locks."""

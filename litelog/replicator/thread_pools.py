@@ -33,6 +33,7 @@ class DestinationThreads:
         self._sealing: dict[str, ThreadPoolExecutor] = {}
         self._backlog_pools: dict[str, ThreadPoolExecutor] = {}
         self._scrubbing: dict[str, ThreadPoolExecutor] = {}
+        self._locking: dict[str, ThreadPoolExecutor] = {}
 
     def syncing(self, url: str) -> ThreadPoolExecutor:
         """Return the pool for the syncs of the replica at ``url``, as its client gives it."""
@@ -52,12 +53,17 @@ class DestinationThreads:
         return _pool(self._backlog_pools, url, "backlog", SEALING_THREADS)
 
     def scrubbing(self, url: str) -> ThreadPoolExecutor:
-        """Return the pool for work that no caller waits for: one thread."""
+        """Return the pool for scrubs, for which no caller waits: one thread."""
         return _pool(self._scrubbing, url, "scrub", 1)
+
+    def locking(self, url: str) -> ThreadPoolExecutor:
+        """Return the pool for the extension of locks: one thread. Locks end while a scrub takes days."""
+        return _pool(self._locking, url, "lock", 1)
 
     def shutdown(self, *, wait: bool) -> None:
         """Shut down all pools; with ``wait``, once their work is done."""
-        pools = (self._syncing, self._putting, self._sealing, self._backlog_pools, self._scrubbing)
+        background = (self._sealing, self._backlog_pools, self._scrubbing, self._locking)
+        pools = (self._syncing, self._putting, *background)
         for pool in (pool for by_destination in pools for pool in by_destination.values()):
             pool.shutdown(wait=wait, cancel_futures=True)
 

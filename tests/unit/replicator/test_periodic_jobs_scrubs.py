@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from litelog.replicator.periodic_jobs import Scrubs
+from litelog.replicator.periodic_jobs import LockExtensions, Scrubs
 from litelog.replicator.run_state import RunState
 from litelog.replicator.task import Phase, ReplicaTask
+from litelog.replicator.thread_pools import DestinationThreads
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
 
     from tests.builders.manual_clock import ManualClock
@@ -124,3 +125,24 @@ def test_the_end_of_the_run_stops_running_scrubs_and_starts_none(started: Starte
     started.run_submitted()
     assert [scrub.runs for scrub in started.made] == [0, 0, 0]
     assert started.scrubs.stop(wait=True)
+
+
+def test_locks_are_extended_while_a_scrub_takes_long(started: Started) -> None:
+    """A scrub of a large replica takes days, and locks may end within hours."""
+    scrubbing, extended = threading.Event(), threading.Event()
+    threads = DestinationThreads()
+    scrub = SimpleNamespace(due=started.clock.monotonic(), running=False, run=lambda _: scrubbing.wait(60) and None)
+    extension = SimpleNamespace(due=scrub.due, running=False, last=None, run=lambda _: extended.set())
+    task = ReplicaTask("log", "file:///replica", None, 1.0, 1.0, 1)
+    task.scrub, task.lock_extension = cast("Any", scrub), cast("Any", extension)
+    jobs = [Scrubs(started.run_state, threads, cast("Any", None)), LockExtensions(started.run_state, threads)]
+    try:
+        for each in jobs:
+            each.add(task)
+            each.serve(started.clock.monotonic())
+        assert extended.wait(20)
+        assert scrub.running
+    finally:
+        started.run_state.stopping = True
+        scrubbing.set()
+        threads.shutdown(wait=True)
