@@ -35,7 +35,7 @@ EVENTS = {
     # sealed segments, snapshots, retention
     "sealing-failed": "Sealing, or a snapshot, failed; it will be retried, and shipping continues.",
     "checkpoint-failed": "Writing a checkpoint failed; it will be retried, and shipping continues.",
-    "checkpoint-unusual": "A checkpoint has another number or key than one would expect.",
+    "checkpoint-unusual": "A checkpoint has an unexpected number or key.",
     "sealed-from-wal": "A sealed segment was made from WAL segments, as its log segment is gone.",
     "sealed-segment-damaged": "A sealed segment is damaged; its bytes are read from another source.",
     "snapshot-damaged": "A snapshot is damaged; an older one is used.",

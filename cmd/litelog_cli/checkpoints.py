@@ -39,8 +39,9 @@ _OPTIONS = (
         "trusted_keys",
         metavar="PEM_FILE",
         multiple=True,
-        help="Public Ed25519 key. Repeatable: one of them must have signed that checkpoint, or without one, the "
-        "checkpoints in the replica. Or a checkpoint with a --next-key, signed with a key before it: adds that key.",
+        help="Public Ed25519 key. Repeatable. One of these keys must have signed the checkpoint of --expect-at-least, "
+        "or, without that option, the checkpoints in the replica. PEM_FILE may also be a checkpoint with a --next-key "
+        "that is signed with a key before it: then that next key is trusted as well.",
     ),
     click.option(
         "--save-checkpoint",

@@ -1,4 +1,4 @@
-"""LogList: the logs in a folder, or those that a daemon serves, with a signal when logs appear or go."""
+"""LogList: the logs in a folder, or those that a daemon serves, with a signal when logs are added or removed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class LogList:
         return self._seen
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the logs are others than ``names`` returned last. Many changes are one signal.
+        """Wait until the logs differ from those that ``names`` returned last. Many changes are one signal.
 
         A place that cannot be read now keeps its logs, and is looked at again.
 
@@ -103,7 +103,7 @@ class LogList:
             timeout: How many seconds to wait; None: for ever.
 
         Returns:
-            Whether they are. False after ``timeout``, and after ``close``.
+            Whether they differ. False after ``timeout``, and after ``close``.
 
         Raises:
             StoreError: The daemon refuses to answer.

@@ -97,7 +97,7 @@ def _distrust(chain: Sequence[StoredCheckpoint], trusted: Iterable[str]) -> Iter
             yield each.key, "is not signed with the key that it states"
             continue
         if key in retired:
-            yield each.key, f"is signed with the key {key}, after another one had taken its place"
+            yield each.key, f"is signed with the key {key}, after another key had replaced it"
         elif key in known:
             has_begun = True
             if (before := named_by.pop(key, key)) != key:

@@ -106,7 +106,7 @@ def may_read(permit: Permit | None, name: str) -> bool:
 
 
 def revision_of(names: Iterable[str]) -> str:
-    """The revision of a list of logs: it is another one if the names are others."""
+    """The revision of a list of logs: it changes when the names change."""
     return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()[:16]
 
 

@@ -103,7 +103,7 @@ class LogHandlers:
 
     async def list_logs(self, request: Request) -> Response:
         """The served logs that the request's token permits to read. With the ``revision`` of an earlier answer, once
-        they are others, or after a while."""
+        they have changed, or after a while."""
         permit, loop = permit_of(request), asyncio.get_running_loop()
         try:
             revision, seconds = read_logs_request(request)
@@ -123,7 +123,7 @@ class LogHandlers:
 
     def _facts(self, names: Sequence[str]) -> Iterator[dict[str, object]]:
         for name in names:
-            with suppress(UnknownLogError):  # it has gone meanwhile
+            with suppress(UnknownLogError):  # it was removed meanwhile
                 yield asdict(self._logs.get(name).facts())
 
     def show_log(self, request: Request) -> Response:

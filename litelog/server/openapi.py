@@ -173,7 +173,7 @@ _ALL_LOGS: Schema = {
     "required": ["version", "revision", "logs"],
     "properties": {
         "version": {"const": VERSION},
-        "revision": {**TEXT, "description": "It is another one if logs appeared or went."},
+        "revision": {**TEXT, "description": "It changes when logs are added or removed."},
         "logs": {"type": "array", "items": _FACTS},
     },
 }
@@ -338,8 +338,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "The served logs, with their facts.",
         {200: {JSON: _ALL_LOGS}},
         (
-            Parameter("revision", TEXT, "That of an earlier answer: answer once the logs are others."),
-            Parameter("wait", DURATION, "With revision: how long to wait for that, at most 600s."),
+            Parameter("revision", TEXT, "The revision of an earlier answer: answer once it has changed."),
+            Parameter("wait", DURATION, "With revision: how long to wait for a change, at most 600s."),
         ),
         (503,),
     ),

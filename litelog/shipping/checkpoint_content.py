@@ -87,7 +87,7 @@ class CheckpointContent:
             at = next((at for at, each in enumerate(held) if each.file == last.file), None)
             if at is not None and held[at].length >= last.length:
                 return NextContent(held[at:], None)
-            reason = f"the replica does not hold {last.length} bytes of {last.file} any more"
+            reason = f"the replica no longer holds {last.length} bytes of {last.file}"
         return NextContent(self._held(0, state, archive), reason)
 
     def state(self, held: AcknowledgedSegment) -> CheckpointSegment:
@@ -109,7 +109,7 @@ class CheckpointContent:
         except FileNotFoundError:
             raise SourceError(f"{self._place}: {held.file} is gone: no checkpoint can state it yet") from None
         if (running.length, running.crc) != (held.length, held.crc):
-            raise SourceError(f"{self._place}: {held.file} does not hold the bytes any more that were shipped of it")
+            raise SourceError(f"{self._place}: {held.file} no longer holds the bytes that were shipped from it")
         self._newest = running
         return CheckpointSegment(held.file, held.length, running.digest())
 

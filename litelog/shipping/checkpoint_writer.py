@@ -70,7 +70,7 @@ class CheckpointWriter:
         Raises:
             ConfigError: A key cannot be read.
             FencedError: Another owner has the replica.
-            SourceError: The log does not hold the bytes any more that were shipped.
+            SourceError: The log no longer holds the bytes that were shipped.
             StoreError, CorruptionError: A request failed, or an object that is needed cannot be read.
             OSError: The state folder cannot be written.
         """

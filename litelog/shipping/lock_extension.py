@@ -152,7 +152,7 @@ class LockExtension:
                 _logger.info("%s to %s: extended %s", log, replica, extended, extra=extra)
         elif result.error != before.error:
             extra = fields("locks-not-extended", **where)
-            message = "%s to %s: locks cannot be extended, and end within half of their time: %s"
+            message = "%s to %s: locks cannot be extended, and the first ones end within half of retain: %s"
             _logger.warning(message, log, replica, result.error, extra=extra)
 
     def _extend(

@@ -1,7 +1,7 @@
 """Deletes what retention frees in a replica, step by step, while ownership is proved.
 
 The owner prunes in its daemon. Without a daemon, the owner that the state folder names prunes under its lock. A pruner
-has credentials of its own and no state: it prunes beside a daemon with ``no-delete``.
+has credentials of its own and no state: it prunes while a daemon with ``no-delete`` runs.
 
 Specified in litelog/shipping/README.md#deletions.
 """

@@ -73,7 +73,7 @@ class Role(StrEnum):
     READER = "reader"
     """Restores, reads and verifies."""
     PRUNER = "pruner"
-    """Deletes what retention frees: ``litelog prune``, beside a daemon with ``no-delete``."""
+    """Deletes what retention frees: ``litelog prune``, while a daemon with ``no-delete`` runs."""
 
 
 @runtime_checkable

@@ -54,7 +54,7 @@ class ServedLogsView:
 
     def look(self, seconds: float = 0.0) -> Sequence[NamedLog]:
         """Return the served logs that match, sorted by name. The daemon answers after ``seconds``, or as soon as its
-        logs are others than at the last look. Raises as ``find_served_logs``."""
+        logs differ from those at the last look. Raises as ``find_served_logs``."""
         with naming_store(self._url):
             self._revision, listed = self._store.list_logs(self._revision, seconds)
         found = [NamedLog(name, where) for name, where in listed]

@@ -1,4 +1,4 @@
-"""Measures litelog beside Litestream: the same rows, the same places, in turns.
+"""Compares litelog with Litestream: the same rows, the same places, in turns.
 
 Every program on the path whose name begins with ``litestream`` takes part. S3 is a MinIO on the path, or the server at
 ``--endpoint``; a proxy before it counts requests and bytes. All run as daemons with their defaults. litelog

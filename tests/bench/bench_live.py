@@ -3,7 +3,7 @@
 Another process runs the daemon. Latency is compared with a write, fdatasync and a round trip through a socket of the
 same bytes. Speed is compared with ``cat`` of the very bytes that ``/wal`` sends, through a bare TCP socket: the reader
 of both takes as much at a time, and does nothing with it. Jobs and yardsticks take turns. Where ``nats-server`` is
-installed, latency is also told beside a JetStream stream that syncs each message.
+installed, latency is also compared with a JetStream stream that syncs each message.
 """
 
 from __future__ import annotations

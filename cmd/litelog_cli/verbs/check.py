@@ -46,8 +46,8 @@ Examples:
 @click.option(
     "--policy",
     type=click.Choice([role.value for role in Role]),
-    help="Print instead the least policy of S3 for a daemon, for a reader (restore, cat, verify) or for a pruner "
-    "(prune), as JSON. Sends no request.",
+    help="Check nothing, and print the S3 policy with the least rights as JSON: for a daemon, for a reader (restore, "
+    "cat, verify) or for a pruner (prune). Sends no request.",
 )
 @click.option(
     "--no-delete",

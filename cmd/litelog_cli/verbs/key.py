@@ -33,7 +33,7 @@ Examples:
 The file holds a secret key of age: keep it where the daemon is not, and keep a
 second copy. Without it, the replica cannot be read. Write the public key that is
 printed to recipients in the configuration.
-With --signing, it holds a private Ed25519 key that signs checkpoints. The daemon
+With --signing, FILE holds a private Ed25519 key that signs checkpoints. The daemon
 needs it, and verify --trusted-key needs the PEM text that is printed. Keep that
 where nobody who can write to the replica can exchange it.
 """,

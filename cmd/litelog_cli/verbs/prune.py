@@ -67,8 +67,8 @@ Examples:
   litelog prune s3://backups/events --as-pruner --max-age 30d --confirm
 \b
 A daemon prunes by itself, as its configuration says. This command is for
-replicas whose daemon is stopped, or has no-delete: then it runs beside the
-daemon, on any machine. Without --confirm it deletes nothing.
+replicas whose daemon is stopped, or has no-delete. With no-delete, run it on any
+machine while the daemon runs. Without --confirm it deletes nothing.
 Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 5 not the owner, or its daemon is running.
 """
@@ -86,7 +86,8 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 @click.option(
     "--as-pruner",
     is_flag=True,
-    help="Prune beside a daemon with no-delete, without its state, also WAL segments that a snapshot covers.  "
+    help="Prune while a daemon with no-delete runs, without its state folder. Also deletes WAL segments that a "
+    "snapshot has covered for wal-retention.  "
     "[default: as the replica's no-delete says]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each replica.")

@@ -89,10 +89,9 @@ Examples:
 \b
 Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
 3 there is nothing, 6 anomalies, or less than was expected. Without an identity,
-an encrypted replica ends with 1 or 6: only names, sizes and framing are checked. A
-leftover (a foreign
-name, an object that no reader needs) is reported, and counts as an anomaly only
-with --strict.
+only names, sizes and framing of an encrypted replica are checked: the exit code
+is 6 for an anomaly, or else 1. A leftover (a foreign name, an object that no
+reader needs) is reported, and counts as an anomaly only with --strict.
 """
 )
 @click.argument("replica_url", metavar="REPLICA_URL|LOG_DIR", type=PLACE)

@@ -1,4 +1,4 @@
-"""A daemon that deletes nothing (``no-delete``), and a pruner with credentials of its own beside it."""
+"""A daemon that deletes nothing (``no-delete``), and a pruner with other credentials that works while it runs."""
 
 from __future__ import annotations
 
