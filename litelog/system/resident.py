@@ -56,9 +56,16 @@ def return_unused_memory() -> None:
             library.madvise(start, end - start, _MADV_DONTNEED)
 
 
-def _unchanged_mappings() -> Iterator[tuple[int, int]]:
+def _unchanged_mappings() -> Iterable[tuple[int, int]]:
+    """Those of two looks. A library that another thread loads is one unchanged mapping for a moment, before its parts
+    that the loader changes are put over it. Python loads while it holds its lock, so that has ended at the second look.
+    """
+    return _look_at_mappings() & _look_at_mappings()
+
+
+def _look_at_mappings() -> set[tuple[int, int]]:
     with open("/proc/self/smaps") as file:
-        yield from find_unchanged(file)
+        return set(find_unchanged(file))
 
 
 def find_unchanged(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:

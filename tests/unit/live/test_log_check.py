@@ -22,7 +22,7 @@ from litelog.verify import local_log
 from litelog.verify.local_log import check_log
 from tests.builders.served_stream import ServedStream
 from tests.builders.server_builder import TOKEN, Watched
-from tests.waiting import wait_until
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +126,7 @@ def test_a_check_that_was_left_counts_until_its_thread_ends(
     """Clients that ask and leave, while a disk does not answer, do not add threads."""
     monkeypatch.setattr(log_check, "FIRST_SECONDS", 0.02)
     answers = threading.Event()
-    monkeypatch.setattr(local_log, "check_log", lambda *_, **__: answers.wait() and check_log(log.folder, FORMAT))
+    monkeypatch.setattr(local_log, "check_log", lambda *_, **__: answers.wait(WAIT_SECONDS) and check_log(log.folder, FORMAT))
     with serving(tmp_path, log) as watched:
         stream = ServedStream(watched, PATH)
         assert stream.some().strip() == b""

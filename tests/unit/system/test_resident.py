@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from litelog.system import resident
 from litelog.system.resident import (
     GROWTH_BYTES,
     INTERVAL_SECONDS,
@@ -21,6 +22,7 @@ from litelog.system.resident import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 FREED = """
@@ -151,3 +153,32 @@ def test_resident_bytes_follow_what_is_touched() -> None:
     buffer = mmap.mmap(-1, 32 << 20)
     buffer.write(b"x" * (32 << 20))
     assert resident_bytes() - before > 30 << 20
+
+
+def test_a_library_that_another_thread_loads_keeps_its_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader maps the whole file, read-only. Then it puts writable parts over that, and changes them."""
+    import ctypes
+
+    library, page = ctypes.CDLL(None), mmap.PAGESIZE
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *3 * [ctypes.c_int], ctypes.c_long]
+    library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    path, fixed, looks = tmp_path / "library", 0x10, list[set[tuple[int, int]]]()
+    path.write_bytes(bytes(4 * page))
+    with path.open("rb") as file:
+        start = library.mmap(None, 4 * page, mmap.PROT_READ, mmap.MAP_PRIVATE, file.fileno(), 0)
+        writable = mmap.PROT_READ | mmap.PROT_WRITE
+
+        def look(smaps: Iterable[str]) -> Iterable[tuple[int, int]]:
+            looks.append(set(find_unchanged(smaps)))
+            if len(looks) == 1:
+                part = library.mmap(start + page, page, writable, mmap.MAP_PRIVATE | fixed, file.fileno(), page)
+                ctypes.memmove(part, b"changed", 7)
+            return looks[-1]
+
+        monkeypatch.setattr(resident, "find_unchanged", look)
+        return_unused_memory()
+        found = ctypes.string_at(start + page, 7)
+        library.munmap(start, 4 * page)
+    assert (start, start + 4 * page) in looks[0]
+    assert found == b"changed"
