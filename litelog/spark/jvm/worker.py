@@ -136,15 +136,15 @@ def _read(request: dict[str, Any], target: BinaryIO) -> None:
 
     fields = read_fields(request["schema"]) or [("sequence", TYPES["sequence"], True)]
     names = [name for name, _, _ in fields]
-    queried, part = _part(request)
     asked = {name: nullable for name, _, nullable in fields if name != RECORDS}
     columns = [_column(name, nullable=nullable) for name, nullable in asked.items()]
     types = {field.name: field for field in arrow_schema(columns)}
     types[RECORDS] = pyarrow.field(RECORDS, pyarrow.int64(), nullable=False)
     schema = pyarrow.schema([types[name] for name in names])
-    if queried.needs_key and "key" not in map(str.lower, names):
-        columns.append(_column("key", nullable=True))
-    with pyarrow.ipc.new_stream(target, schema) as writer:
+    with pyarrow.ipc.new_stream(target, schema) as writer:  # Java expects a stream before an error, too
+        queried, part = _part(request)
+        if queried.needs_key and "key" not in map(str.lower, names):
+            columns.append(_column("key", nullable=True))
         for batch in _batches(part, columns):
             held = _with_keys(batch, queried.keys) if queried.needs_key else batch
             ones = pyarrow.repeat(pyarrow.scalar(1, pyarrow.int64()), len(held))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,9 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+import pyarrow
+
+from litelog.spark.jvm.pickles import pickled
 from litelog.spark.jvm.worker import serve
 from tests.builders.growing_replica import GrowingReplica
 
@@ -38,3 +42,17 @@ def test_the_tables_of_a_catalog_are_the_replicas_right_below_a_place(tmp_path: 
     answer, error = asked({"ask": "tables", "options": {"path": "nowhere://x"}})
     assert answer is None
     assert "nowhere" in error
+
+
+def test_an_error_before_the_first_rows_follows_a_stream_without_rows() -> None:
+    """A Python of another version, for example, cannot read the description of a log."""
+    schema = {"type": "struct", "fields": [{"name": "value", "type": "binary", "nullable": True, "metadata": {}}]}
+    log = base64.b64encode(pickled(io.BytesIO)).decode()
+    request = {"ask": "read", "schema": json.dumps(schema), "log": log, "about_bytes": 0}
+    text, answers = json.dumps(request).encode(), io.BytesIO()
+    serve(io.BytesIO(len(text).to_bytes(4, "big") + text), answers)
+    answers.seek(0)
+    with pyarrow.ipc.open_stream(answers) as stream:
+        assert stream.read_all().num_rows == 0
+    error = answers.read(int.from_bytes(answers.read(4), "big")).decode()
+    assert "a plan does not hold _io.BytesIO" in error
