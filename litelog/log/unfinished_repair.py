@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.codec.decoding import build
@@ -42,34 +42,74 @@ class RepairSteps:
     """Log segments that are removed, from the last one to the first."""
     placed: tuple[str, ...]
     """Files that are moved there from the folder with the new files."""
+    sizes: tuple[int, ...] = ()
+    """The size of each of these files in the log's folder when the steps were written down; -1 if there was none."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All files of the log that the steps change."""
+        return (*self.removed, *self.placed)
 
 
 def write_steps(folder: str, steps: RepairSteps) -> None:
     """Write down the steps of a repair whose new files and backups are durable. Raises OSError."""
-    write_checked(os.path.join(folder, BACKUPS, STEPS), asdict(steps))
+    sizes = tuple(_size(os.path.join(folder, name)) for name in steps.names)
+    write_checked(os.path.join(folder, BACKUPS, STEPS), asdict(replace(steps, sizes=sizes)))
+
+
+def read_steps(folder: str) -> RepairSteps | None:
+    """The steps that a repair has written down, and not all carried out; None if there are none.
+
+    Raises:
+        SourceError: The file with the steps is damaged, or a log segment has changed since.
+        OSError: The file cannot be read.
+    """
+    path = os.path.join(folder, BACKUPS, STEPS)
+    try:
+        steps = build(RepairSteps, read_checked(path))
+        if any(os.path.basename(name) != name or name.startswith(".") for name in steps.names):
+            raise ValueError("a name in it is a path")
+        _require_unchanged(folder, steps)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        what = (
+            f"{path}: cannot be used: {error}; each log segment is as it was, or repaired: remove that file, and repair"
+        )
+        raise SourceError(what) from error
+    return steps
+
+
+def _require_unchanged(folder: str, steps: RepairSteps) -> None:
+    """Raise ValueError if a file that is still to be changed has another size than before."""
+    if len(steps.sizes) != len(steps.names):
+        raise ValueError("it has not one size for each name")
+    for name, before in zip(steps.names, steps.sizes, strict=True):
+        found = _size(os.path.join(folder, name))
+        is_carried_out = name in steps.placed and _size(os.path.join(folder, BACKUPS, NEW, name)) < 0
+        if not is_carried_out and found != before and not (name in steps.removed and found < 0):
+            raise ValueError(f"{name} has changed since: {before} bytes then, {found} now")
+
+
+def _size(path: str) -> int:
+    """The size of a file in bytes; -1 if there is none. Raises OSError."""
+    try:
+        return os.stat(path, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return -1
 
 
 def complete_repair(folder: str) -> bool:
     """Carry out the steps that a repair has written down. Return whether there were any.
 
     Raises:
-        SourceError: The file with the steps is damaged.
+        SourceError: As ``read_steps``.
         OSError: A step failed: it can be tried again.
     """
     root = os.path.join(folder, BACKUPS)
-    path = os.path.join(root, STEPS)
-    try:
-        steps = build(RepairSteps, read_checked(path))
-        names = [*steps.removed, *steps.placed]
-        if any(os.path.basename(name) != name or name.startswith(".") for name in names):
-            raise ValueError("a name in it is a path")
-    except FileNotFoundError:
+    steps = read_steps(folder)
+    if steps is None:
         return False
-    except ValueError as error:
-        what = (
-            f"{path}: cannot be used: {error}; each log segment is as it was, or repaired: remove that file, and repair"
-        )
-        raise SourceError(what) from error
     for name in steps.removed:
         for other in (*_indexes_of(name), name):
             with suppress(FileNotFoundError):
@@ -78,7 +118,7 @@ def complete_repair(folder: str) -> bool:
         with suppress(FileNotFoundError):  # it was placed before
             os.rename(os.path.join(root, NEW, name), os.path.join(folder, name))
     sync_folder(folder)
-    os.unlink(path)
+    os.unlink(os.path.join(root, STEPS))
     sync_folder(root)
     shutil.rmtree(os.path.join(root, NEW), ignore_errors=True)
     return True

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError, SourceError
-from litelog.log.unfinished_repair import complete_repair
+from litelog.log.unfinished_repair import complete_repair, read_steps
 from litelog.reading.latest import expand_generation
 from litelog.repair.cut import cut_at_damage
 from litelog.repair.histories import HistorySearch
@@ -74,6 +74,8 @@ def repair(
         return RepairResult(plan, False, None, None, monotonic() - started)
     with locked_log(folder, log_format):
         with _naming_steps(folder):
+            if (unfinished := read_steps(folder)) is not None:
+                require_no_writer(folder, unfinished.names)
             complete_repair(folder)
         files, plan = _plan(folder, log_format, clients, generation, progress, cut=cut)
         if not plan.files and not plan.removed:

@@ -415,6 +415,36 @@ def test_the_writer_completes_a_repair_that_was_killed_between_two_files(tmp_pat
     assert not complete_repair(str(folder))
 
 
+@pytest.mark.parametrize("kind", ["placed", "removed"])
+def test_a_repair_that_was_killed_is_not_completed_once_the_log_has_changed(tmp_path: Path, kind: str) -> None:
+    """Another program's log grew after the kill: what it wrote since would be lost."""
+    new = tmp_path / BACKUPS / NEW
+    new.mkdir(parents=True)
+    (tmp_path / "a.log").write_bytes(b"damaged")
+    steps = RepairSteps(("a.log",), ()) if kind == "removed" else RepairSteps((), ("a.log",))
+    if kind == "placed":
+        (new / "a.log").write_bytes(b"whole")
+    write_steps(str(tmp_path), steps)
+    with (tmp_path / "a.log").open("ab") as file:
+        file.write(b" and new")
+    with pytest.raises(SourceError, match=r"a\.log has changed since"):
+        complete_repair(str(tmp_path))
+    assert (tmp_path / "a.log").read_bytes() == b"damaged and new"
+
+
+def test_a_repair_that_was_killed_is_not_completed_while_a_program_writes(tmp_path: Path) -> None:
+    write(tmp_path, whole())
+    new = tmp_path / BACKUPS / NEW
+    new.mkdir(parents=True)
+    (new / LAST.name).write_bytes(LAST.data)
+    write_steps(str(tmp_path), RepairSteps((), (LAST.name,)))
+    with (tmp_path / LAST.name).open("ab"), pytest.raises(LockedError, match="open for writing"):
+        run(tmp_path)
+    assert (new / LAST.name).exists()
+    assert run(tmp_path).plan.places == ()
+    assert not (new / LAST.name).exists()
+
+
 @pytest.mark.parametrize("name", ["../other.log", ".lock", "a/b"])
 def test_steps_that_leave_the_folder_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / BACKUPS).mkdir()
