@@ -49,7 +49,7 @@ class ServedLogsView:
 
     @property
     def waits(self) -> bool:
-        """Whether the next look lasts until the logs are others. A daemon of an older litelog answers at once."""
+        """Whether the next look lasts until the logs change. A daemon of an older litelog answers at once."""
         return self._revision is not None
 
     def look(self, seconds: float = 0.0) -> Sequence[NamedLog]:

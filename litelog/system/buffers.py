@@ -34,7 +34,8 @@ class Room:
             self._changed.notify_all()
 
     def take(self, size: int) -> None:
-        """Wait for room for ``size`` bytes. If nothing is taken there is room for any size, so each caller gets on."""
+        """Wait for room for ``size`` bytes. If nothing is taken there is room for any size, so no caller
+        waits forever."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + size <= self._limit)
             self._used += size

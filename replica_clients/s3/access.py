@@ -1,7 +1,7 @@
 """Finds out what credentials permit in a bucket, with trial objects of its own, and how the bucket protects objects.
 
 The trials put an object, read it, put it again, delete it, delete its versions, lock another one for a minute, and try
-to end that lock. Whoever holds the credentials could do the same with every object below the prefix that the policy
+to end that lock. A holder of the credentials could do the same with every object below the prefix that the policy
 names. Nothing else is touched. The bucket's own settings are asked for and never changed.
 """
 

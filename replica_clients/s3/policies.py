@@ -25,8 +25,8 @@ def least_policy(settings: S3Settings, role: Role, *, deletes: bool = True) -> d
     ``deletes``: whether a daemon deletes anything but the objects of its trials.
 
     The right to list is for the whole bucket: S3 says that an object is missing only to those who may list the bucket
-    without a condition. To others a missing object looks forbidden. Who may delete objects is denied to delete
-    versions: in MinIO the one right includes the other, unless that is denied.
+    without a condition. To others a missing object looks forbidden. A role that may delete objects is denied
+    the deletion of versions, since in MinIO the first right includes the second one otherwise.
     """
     bucket = f"arn:aws:s3:::{settings.bucket}"
     objects = f"{bucket}/{settings.prefix}"

@@ -1,4 +1,4 @@
-"""A thief with each kind of credentials, against each promise: what he can do, what shows it, and what restores it.
+"""What a thief with each kind of credentials can do against each promise, what shows it, and what restores it.
 
 etc/docs/security.md has the table. Here the credentials are those of a store in memory that keeps versions. What locks
 keep is in ``conformance/test_policies.py``, and what encryption and checkpoints show in ``cli/test_encryption.py`` and
