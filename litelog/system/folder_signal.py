@@ -15,14 +15,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from litelog.system.inotify import Watcher
 
+MOST_DESCRIPTORS = 32
+"""How many signals of a process have an inotify descriptor. A user often has 128 of them for all programs."""
+
 _EVENT_BYTES = 4 << 10
 """How many bytes of events are taken at once. The kernel merges equal ones."""
+
+
+_descriptors = threading.BoundedSemaphore(MOST_DESCRIPTORS)
 
 
 class FolderSignal:
     """One thread calls the methods; any thread calls ``wake``. Wake-ups are hints only. Writes through mmap cause none.
 
-    Without an inotify descriptor to be had, a ``Watcher`` reports the changes.
+    A ``Watcher`` reports the changes if the process has MOST_DESCRIPTORS, or the system gives none.
     """
 
     def __init__(self, folder: str, watcher: Watcher) -> None:
@@ -32,7 +38,7 @@ class FolderSignal:
         self._woken, self._waking = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._waking, False)
-        self._inotify = watcher.open_inotify() if watcher.available else -1
+        self._inotify = _open_inotify(watcher)
         self._watch = -1
         self._poll = select.poll()
         for descriptor in (self._woken, self._inotify):
@@ -74,6 +80,8 @@ class FolderSignal:
         if self._inotify < 0:
             self._watcher.disarm(self._folder, self.wake)
         with self._lock:
+            if self._inotify >= 0:
+                _descriptors.release()
             for descriptor in (self._woken, self._waking, self._inotify):
                 if descriptor >= 0:
                     os.close(descriptor)
@@ -89,3 +97,13 @@ class FolderSignal:
         if descriptor >= 0:
             with suppress(BlockingIOError):
                 os.read(descriptor, _EVENT_BYTES)
+
+
+def _open_inotify(watcher: Watcher) -> int:
+    """An inotify descriptor; -1 without one."""
+    if not watcher.available or not _descriptors.acquire(blocking=False):
+        return -1
+    descriptor = watcher.open_inotify()
+    if descriptor < 0:
+        _descriptors.release()
+    return descriptor

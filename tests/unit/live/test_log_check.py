@@ -126,7 +126,9 @@ def test_a_check_that_was_left_counts_until_its_thread_ends(
     """Clients that ask and leave, while a disk does not answer, do not add threads."""
     monkeypatch.setattr(log_check, "FIRST_SECONDS", 0.02)
     answers = threading.Event()
-    monkeypatch.setattr(local_log, "check_log", lambda *_, **__: answers.wait(WAIT_SECONDS) and check_log(log.folder, FORMAT))
+    monkeypatch.setattr(
+        local_log, "check_log", lambda *_, **__: answers.wait(WAIT_SECONDS) and check_log(log.folder, FORMAT)
+    )
     with serving(tmp_path, log) as watched:
         stream = ServedStream(watched, PATH)
         assert stream.some().strip() == b""

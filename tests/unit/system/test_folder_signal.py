@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.system.folder_signal import FolderSignal
+from litelog.system.folder_signal import MOST_DESCRIPTORS, FolderSignal
 from litelog.system.inotify import Watcher
 from tests.waiting import WAIT_SECONDS, wait_until
 
@@ -137,3 +137,20 @@ def test_wake_after_close_does_nothing(tmp_path: Path, watcher: Watcher) -> None
     signal.wake()
     signal.close()
     assert signal._waking == -1
+
+
+def test_signals_leave_inotify_descriptors_to_other_programs(tmp_path: Path) -> None:
+    """Those of many served logs would be all that their user may have."""
+    watcher = Watcher()
+    if not watcher.available:
+        pytest.skip("no inotify here")
+    for _ in range(2):  # what is closed can be had again
+        signals = [FolderSignal(str(tmp_path), watcher) for _ in range(MOST_DESCRIPTORS + 2)]
+        assert [signal._inotify >= 0 for signal in signals] == [True] * MOST_DESCRIPTORS + [False] * 2
+        assert all(signal.arm() for signal in signals)
+        (tmp_path / "a.log").write_bytes(b"x")
+        for signal in signals:
+            assert signal._poll.poll(1000 * WAIT_SECONDS), "no change was reported"
+            signal.close()
+            signal.close()
+    watcher.close()
