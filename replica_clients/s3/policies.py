@@ -16,6 +16,8 @@ _OBJECTS = {
     Role.READER: ["s3:GetObject", "s3:GetObjectVersion"],
     Role.PRUNER: ["s3:GetObject", "s3:DeleteObject"],
 }
+_LITERAL = str.maketrans({sign: f"${{{sign}}}" for sign in "*?$"})
+"""How a policy writes a sign that has a meaning in policies."""
 _KMS = {Role.DAEMON: ["kms:GenerateDataKey", "kms:Decrypt"]}
 
 
@@ -29,7 +31,7 @@ def least_policy(settings: S3Settings, role: Role, *, deletes: bool = True) -> d
     the deletion of versions, since in MinIO the first right includes the second one otherwise.
     """
     bucket = f"arn:aws:s3:::{settings.bucket}"
-    objects = f"{bucket}/{settings.prefix}"
+    objects = f"{bucket}/{settings.prefix.translate(_LITERAL)}"
     actions = list(_OBJECTS[role])
     trials = role is Role.DAEMON and not deletes
     if trials:

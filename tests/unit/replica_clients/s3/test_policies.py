@@ -57,6 +57,17 @@ def test_locks_and_keys_need_more_rights() -> None:
     assert policy(Role.READER, **key)[-1] == ("kms:Decrypt", "arn:aws:kms:*:*:alias/mine")
 
 
+@pytest.mark.parametrize("role", Role)
+def test_a_prefix_with_signs_of_policies_means_itself(role: Role) -> None:
+    """In a policy, ``*`` and ``?`` stand for any text, and ``${`` begins a variable: the rights would be for more."""
+    store = open_store("s3://bucket/a*/b%3F/${c}", {"region": "eu-west-1"})
+    statements = store.least_policy(role, deletes=False)["Statement"]
+    store.close()
+    assert isinstance(statements, list)
+    begin = "arn:aws:s3:::bucket/a${*}/b${?}/${$}{c}/"
+    assert {each["Resource"] for each in statements[1:]} <= {f"{begin}*", f"{begin}trials/*"}
+
+
 @pytest.mark.parametrize(("document", "prefix"), [("README.md", "log"), ("etc/docs/s3.md", "events")])
 def test_the_policy_of_a_document_is_the_daemons(document: str, prefix: str) -> None:
     text = (ROOT / document).read_text()
