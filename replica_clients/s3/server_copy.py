@@ -67,7 +67,7 @@ def copy_parts(
     settings = connection.settings
     place = {"Key": settings.prefix + key}
     encryption = {} if settings.sse is None else {"ServerSideEncryption": settings.sse}
-    begun = connection.request("put", key, "create_multipart_upload", **place, **placement(settings), **encryption)
+    begun = connection.request("put", key, "create_multipart_upload", **place, **placement(settings, key), **encryption)
     with connection.failures.reading("put", key):
         upload = PartsUpload(connection, key, str(begun["UploadId"]))
     original = {"CopySource": {"Bucket": source.bucket, "Key": source.prefix + key}}

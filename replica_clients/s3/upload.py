@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from litelog.codec.checksum import crc32c
 from litelog.errors import StoreError
 from litelog.events import fields
+from litelog.objects.layout import is_trial
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from litelog.system.buffers import PARTS, Room
 from replica_clients.s3.errors import S3Error
@@ -168,10 +169,10 @@ class S3Upload:
                 self._put_single(key, first.content[0], condition)
 
     def _put_single(self, key: str, content: bytes, condition: dict[str, str]) -> None:
-        put_single(self._connection, key, content, **condition, **placement(self._settings))
+        put_single(self._connection, key, content, **condition, **placement(self._settings, key))
 
     def _put_parts(self, key: str, parts: Parts, condition: dict[str, str], first: UploadPart | None = None) -> None:
-        asked = {**self._declared, **placement(self._settings), **self._encryption}
+        asked = {**self._declared, **placement(self._settings, key), **self._encryption}
         begun = self._request("put", key, "create_multipart_upload", **asked)
         with self._connection.failures.reading("put", key):
             upload = PartsUpload(self._connection, key, str(begun["UploadId"]))
@@ -317,11 +318,14 @@ def _join(body: Sequence[Buffer]) -> bytes:
     return b"".join(body)
 
 
-def placement(settings: S3Settings) -> dict[str, object]:
-    """Parameters for where the service keeps a new object, and for how long it refuses to delete it."""
+def placement(settings: S3Settings, key: str) -> dict[str, object]:
+    """Parameters for where the service keeps a new object, and for how long it refuses to delete it. The objects of
+    trials are not locked: they would stay for as long as a replica's own ones."""
     asked: dict[str, object] = {}
     if settings.storage_class:
         asked["StorageClass"] = settings.storage_class
+    if is_trial(key):
+        return asked
     if settings.object_lock and settings.retain:
         asked["ObjectLockMode"] = settings.object_lock.upper()
         asked["ObjectLockRetainUntilDate"] = datetime.now(UTC) + timedelta(seconds=settings.retain)

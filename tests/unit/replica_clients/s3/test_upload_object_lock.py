@@ -11,6 +11,7 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto")
 
 from litelog.errors import ConfigError, NotFoundError, StoreError
+from litelog.objects.layout import trial_prefix
 from replica_clients.s3 import open_store
 from replica_clients.s3.settings import read_settings
 from replica_clients.s3.store import S3Store
@@ -77,6 +78,20 @@ def test_uploads_in_parts_state_the_lock_when_they_begin() -> None:
     assert request.headers["x-amz-object-lock-mode"] == "COMPLIANCE"
     assert request.headers["x-amz-object-lock-legal-hold"] == "ON"
     assert "x-amz-object-lock-retain-until-date" in request.headers
+
+
+@pytest.mark.parametrize("single_bytes", [1 << 20, 0])
+def test_the_objects_of_trials_are_not_locked(single_bytes: int) -> None:
+    """A check puts a thousand of them: they would stay, and cost, for as long as the log's own objects."""
+    with ScriptedServer(lambda _: error_answer(400, "InvalidRequest")) as server:
+        options = {"endpoint": server.endpoint, "region": "eu-west-1", "access-key-id": "a", "secret-access-key": "b"}
+        locked = {"object-lock": "compliance", "retain": "1d", "legal-hold": "true"}
+        store = S3Store(read_settings("s3://bucket/log", {**options, **locked}), single_bytes=single_bytes)
+        with pytest.raises(StoreError):
+            store.put(f"{trial_prefix(1)}x", [b"x"])
+        store.close()
+    (request,) = server.requests
+    assert [name for name in request.headers if name.lower().startswith("x-amz-object-lock")] == []
 
 
 def test_a_legal_hold_is_set(server: S3Server, bucket: str) -> None:
