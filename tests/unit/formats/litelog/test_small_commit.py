@@ -31,6 +31,7 @@ def commits(draw: st.DrawFn) -> bytearray:
     return encode_commit(7, 2, times, each, keys)
 
 
+@pytest.mark.slow
 def test_small_commit_is_read_as_one_of_a_run() -> None:
     @given(commits(), st.integers(0, 3))
     @settings(max_examples=examples(200))

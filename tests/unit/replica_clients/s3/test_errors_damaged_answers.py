@@ -78,10 +78,13 @@ def test_an_upload_without_a_name_or_a_part_without_a_tag_fails(begun: bytes) ->
 
 @pytest.fixture
 def unread_answer() -> Iterator[None]:
-    """botocore leaves the connection to the garbage collector if it cannot parse the headers of an answer."""
+    """botocore leaves the connection to the garbage collector if it cannot parse the headers of an answer. Here the
+    collector takes it only while its warning is ignored."""
+    gc.disable()
     yield
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         gc.collect()
+    gc.enable()
 
 
 @pytest.mark.usefixtures("unread_answer")
