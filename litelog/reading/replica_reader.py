@@ -119,6 +119,8 @@ class ReplicaReader:
         self._end, self._ended = end, False
         self._follow, self._poll_interval, self._look_seconds = follow, poll_interval, look_seconds
         self._timeout = timeout
+        self._idle_since: float | None = None
+        """When the head was reached after the last wanted record, in monotonic seconds."""
         self._clock = clock or SystemClock()
         self._stop, self._closed = stop, threading.Event()
         self._formats = formats
@@ -169,6 +171,7 @@ class ReplicaReader:
             for batch in self._read(executor):
                 columns = _NOTHING if batch is None else self._cut(batch)
                 if batch is None or len(columns):
+                    self._idle_since = None
                     yield columns
                 if self._ended or self._is_stopped():
                     return
@@ -180,7 +183,6 @@ class ReplicaReader:
 
     def _read(self, executor: ThreadPoolExecutor) -> Iterator[ShippedBatch | None]:
         """Yield the records, and None when ``timeout`` is over."""
-        idle_since: float | None = None
         while not self._is_stopped():
             if self._follower is None:
                 self._follower = self._open()
@@ -189,13 +191,9 @@ class ReplicaReader:
             if follower is None or event is None:
                 if not self._follow or self._is_end_reached():
                     return
-                idle_since = self._clock.monotonic() if idle_since is None else idle_since
-                if not self._wait(idle_since):
+                if not self._wait():
                     yield None
-                    idle_since = None
-                continue
-            idle_since = None
-            if isinstance(event, SegmentFound) and self._cursor is not None:
+            elif isinstance(event, SegmentFound) and self._cursor is not None:
                 yield from self._cursor.take(event.segment)
                 follower.pass_segment(event.segment.header)
             elif isinstance(event, ContentsFound):
@@ -297,12 +295,13 @@ class ReplicaReader:
         self._cursor = None
         follower.enter(successor, place)
 
-    def _wait(self, idle_since: float) -> bool:
-        """Wait for the next poll. Returns False instead if ``timeout`` is over; the head was reached at
-        ``idle_since``."""
-        seconds = self._poll_interval
+    def _wait(self) -> bool:
+        """Wait for the next poll. Returns False instead if ``timeout`` is over."""
+        seconds, now = self._poll_interval, self._clock.monotonic()
+        if self._idle_since is None:
+            self._idle_since = now
         if self._timeout is not None:
-            seconds = min(seconds, idle_since + self._timeout - self._clock.monotonic())
+            seconds = min(seconds, self._idle_since + self._timeout - now)
         if seconds <= 0:
             return False
         slot = None if self._follower is None else self._follower.slot

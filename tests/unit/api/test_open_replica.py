@@ -205,3 +205,27 @@ def test_a_reader_of_a_replica_that_is_not_there_yet_waits_no_longer_than_it_may
         for _ in range(2):
             with pytest.raises(litelog.NotYetAvailableError, match="none: no record follows yet"):
                 records.read()
+
+
+@pytest.mark.slow
+def test_records_before_the_start_do_not_prolong_the_wait(tmp_path: Path) -> None:
+    place, rounds, stop = tmp_path / "replica", list[int](), threading.Event()
+
+    def append(writer: litelog.LogWriter) -> None:
+        while not stop.wait(0.01) and len(rounds) < 500:
+            rounds.append(writer.append(b"early").first)
+
+    with litelog.LogWriter(tmp_path / "log", fsync="never") as writer:
+        writer.append(b"first")
+        with litelog.replicate(tmp_path / "log", place, sync_interval=0.01) as replication:
+            assert replication.wait_synced(timeout=WAIT_SECONDS)
+            appending = threading.Thread(target=append, args=(writer,))
+            appending.start()
+            with (
+                litelog.open_replica(place, start=10**6, follow=True, timeout=0.3, poll_interval=0.05) as records,
+                pytest.raises(litelog.NotYetAvailableError),
+            ):
+                records.read()
+            stop.set()
+            appending.join(WAIT_SECONDS)
+    assert 0 < len(rounds) < 500
