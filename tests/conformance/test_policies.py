@@ -318,7 +318,9 @@ def test_locks_hold_against_who_may_do_everything_but_end_them(world: World) -> 
     world.ship(daemon)
     administrator = world.service.options(world.service.administrator)
     store = open_store(world.url, administrator)
-    for each in versions(world):
+    of_the_log = [each for each in versions(world) if "/trials/" not in each["Key"]]
+    assert of_the_log
+    for each in of_the_log:
         with pytest.raises(StoreError):
             store._connection.request("delete", "", "delete_object", **each, BypassGovernanceRetention=True)
     store.close()
