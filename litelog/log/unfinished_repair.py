@@ -99,6 +99,13 @@ def _size(path: str) -> int:
         return -1
 
 
+def remove_steps(folder: str) -> None:
+    """Remove the steps of a repair, if there are any: nobody then carries them out. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, BACKUPS, STEPS))
+        sync_folder(os.path.join(folder, BACKUPS))
+
+
 def complete_repair(folder: str) -> bool:
     """Carry out the steps that a repair has written down. Return whether there were any.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptObjectError, SourceError
 from litelog.formats.capabilities import HEAD_BYTES, index_name, write_index
-from litelog.log.unfinished_repair import BACKUPS, NEW, RepairSteps, complete_repair, write_steps
+from litelog.log.unfinished_repair import BACKUPS, NEW, RepairSteps, complete_repair, remove_steps, write_steps
 from litelog.restore.index_files import commits_in_file
 from litelog.system.files import open_regular, sync_folder, write_at
 from litelog.units import format_size
@@ -78,7 +78,12 @@ class NewFiles:
             os.rmdir(self.backup)
 
     def clear(self) -> None:
-        """Remove what this repair, or one that was killed, has not put in place."""
+        """Remove what this repair, or one that was killed, has not put in place. Steps whose writing failed go first:
+        without their new files, nobody may carry them out. If they cannot be removed, the next repair does that."""
+        try:
+            remove_steps(self._folder)
+        except OSError:
+            return
         shutil.rmtree(self._new, ignore_errors=True)
         with suppress(OSError):
             os.rmdir(self._root)

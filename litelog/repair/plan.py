@@ -90,7 +90,8 @@ class RepairPlan:
     report: LocalReport
     """The check that found the damage."""
     places: tuple[PlacePlan, ...]
-    """One or more for each harmful anomaly, in the order of the log."""
+    """One or more for each harmful anomaly, in the order of the log. None for an anomaly that another place's repair
+    settles."""
     files: tuple[FilePlan, ...]
     """The log segments that are written, in the order of the log."""
     removed: tuple[str, ...]

@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, StoreError, UnknownVersionError
+from litelog.repair.displaced import HeldCommits, can_find_displaced, count_commits
 from litelog.repair.local_files import LocalFiles, has_bytes
 from litelog.repair.plan import FilePlan, FileSpan, PlacePlan, RepairMethod, RepairPlan
+from litelog.repair.whole_files import replace_displaced
 from litelog.restore.choose_replica import describe
+from litelog.units import format_count
 from litelog.verify.local_report import LocalAnomalyKind
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ class _Supply:
     held: HeldFile
     places: tuple[DamagedPlace, ...]
     """The places whose bytes it holds."""
+    notes: dict[DamagedPlace, str]
+    """What a person should know of a place."""
 
 
 class RepairPlanner:
@@ -44,6 +49,7 @@ class RepairPlanner:
         self._histories = histories
         self._plans: dict[str, FilePlan] = {}
         self._places: list[PlacePlan] = []
+        self._finds_displaced = can_find_displaced(files.format)
 
     def plan(self) -> RepairPlan:
         """Plan all of it, in the order of the log. A replica that cannot be read is skipped.
@@ -64,6 +70,8 @@ class RepairPlanner:
                 self._plan_gap(anomaly)
             else:
                 self._leave(anomaly, "its commits are whole, and do not belong there: a person has to decide")
+        if self._finds_displaced:
+            self._places = replace_displaced(self._files, self._histories, self._places, self._plans)
         order = self._files.format.segment_order
         plans = sorted(self._plans.values(), key=lambda plan: order(plan.name) or ())
         return RepairPlan(self._report, tuple(self._places), tuple(plans), (), tuple(self._histories.skipped.items()))
@@ -105,12 +113,22 @@ class RepairPlanner:
         if supply is not None:
             history, stop = supply.history, supply.held.size if place.reaches_end else place.stop
             replica, generation = history.url, history.generation
-            plan = PlacePlan(kind, name, place.start, stop, RepairMethod.REPLACE, replica, generation)
+            note = supply.notes.get(place, "")
+            plan = PlacePlan(kind, name, place.start, stop, RepairMethod.REPLACE, replica, generation, note)
             return plan, [FileSpan(place.start, stop, history)]
+        doubts = [*doubts, *self._whole_commits(place)] if kind is LocalAnomalyKind.TORN else doubts
         if kind is LocalAnomalyKind.TORN and not doubts:
             return PlacePlan(kind, name, place.start, place.stop, RepairMethod.CUT), []
         reason = "; ".join(dict.fromkeys(doubts)) or NO_REPLICA
         return PlacePlan(kind, name, place.start, place.stop, RepairMethod.LEAVE, reason=reason), []
+
+    def _whole_commits(self, place: DamagedPlace) -> Iterator[str]:
+        """Yield why a torn tail may not be cut off, if good commits stand in it."""
+        name = place.anomaly.file
+        if self._finds_displaced:
+            count = count_commits(self._files, name, place.start, place.stop)
+            if count:
+                yield f"{format_count(count, 'good commit')} after the damage, not where the log continues"
 
     def _try(self, history: History, name: str, doubts: list[str]) -> _Supply | None:
         """What a history can supply of a damaged log segment. Adds to ``doubts`` why a torn tail may not be cut."""
@@ -125,7 +143,9 @@ class RepairPlanner:
                 return None
             if not history.is_latest:
                 fit = self._proven(history, name, held, fit, doubts)
-            return _Supply(history, held, fit) if fit else None
+            notes = self._displaced(history, name, held, fit, doubts)
+            kept = tuple(place for place in fit if place in notes)
+            return _Supply(history, held, kept, notes) if kept else None
         except StoreError as error:
             self._histories.skip(history.url, error)
         except (CorruptionError, UnknownVersionError) as error:
@@ -142,6 +162,22 @@ class RepairPlanner:
             chosen = f"--generation {history.generation}"
             doubts.append(f"{_name(history)}, an earlier generation, holds bytes there: {chosen} takes them")
         return tuple(place for place in fit if place.stop <= last)
+
+    def _displaced(
+        self, history: History, name: str, held: HeldFile, fit: Sequence[DamagedPlace], doubts: list[str]
+    ) -> dict[DamagedPlace, str]:
+        """Those places in which no good commit stands that the history does not hold, and a note for each."""
+        if not self._finds_displaced:
+            return dict.fromkeys(fit, "")
+        notes: dict[DamagedPlace, str] = {}
+        commits = HeldCommits(self._files.format, history, name, held.size)
+        for place in fit:
+            found = commits.compare(self._files, name, place.start, place.stop)
+            if found.missing:
+                doubts.append(f"{_name(history)}: {found}")
+            else:
+                notes[place] = str(found)
+        return notes
 
     def _agrees(self, history: History, name: str, held: HeldFile, fit: Sequence[DamagedPlace]) -> bool:
         """Whether a history holds all good bytes of a log segment up to its own end, at the same offsets."""

@@ -74,6 +74,36 @@ def check_log(
     return _Check(folder, log_format, progress, settle).run()
 
 
+def search_commit(log_format: LogFormat, read: Callable[[int, int], bytes], size: int, offset: int) -> int:
+    """The offset of the next good commit after ``offset``.
+
+    Args:
+        log_format: The log's format.
+        read: Reads the log segment: from an offset, up to a number of bytes.
+        size: The log segment's size in bytes.
+        offset: Where the damage begins.
+
+    Returns:
+        The offset; ``size`` if there is no good commit, or if the format cannot find it.
+    """
+    window, at = _window_bytes(log_format), offset
+    while at < size:
+        data = memoryview(read(at, window))
+        found = find_commit(log_format, data, at, 0)
+        if found is not None and at + found <= offset:  # whole, but not where it belongs
+            found = find_commit(log_format, data, at, found + 1)
+        if found is not None:
+            return at + found
+        if len(data) < window:
+            break
+        at += SEARCH_STEP_BYTES
+    return size
+
+
+def _window_bytes(log_format: LogFormat) -> int:
+    return SEARCH_STEP_BYTES + max_commit_bytes(log_format)
+
+
 class _Check:
     """One check of a log."""
 
@@ -85,7 +115,7 @@ class _Check:
         self._format = log_format
         self._progress = progress
         self._names = SegmentFolder(folder, log_format, SystemClock(), reports=False)
-        self._window_bytes = SEARCH_STEP_BYTES + max_commit_bytes(log_format)
+        self._window_bytes = _window_bytes(log_format)
         self._found = LocalAnomalies()
         self._failures: list[str] = []
         self._totals = _Totals()
@@ -268,18 +298,7 @@ class _Check:
     def _search(self, segment: OpenSegment, offset: int) -> int:
         """The offset of the next good commit after the damage at ``offset``; the log segment's size if there is none,
         or if the format cannot find it."""
-        size, at = segment.size(), offset
-        while at < size:
-            data = memoryview(segment.read(at, self._window_bytes))
-            found = find_commit(self._format, data, at, 0)
-            if found is not None and at + found <= offset:  # whole, but not where it belongs
-                found = find_commit(self._format, data, at, found + 1)
-            if found is not None:
-                return at + found
-            if len(data) < self._window_bytes:
-                break
-            at += SEARCH_STEP_BYTES
-        return size
+        return search_commit(self._format, segment.read, segment.size(), offset)
 
     def _is_left(self, following: str | None) -> bool:
         """Whether a crashed writer left the rest of a log segment, in a format where the next one continues before

@@ -60,6 +60,31 @@ def test_a_plan_is_printed_and_confirm_carries_it_out(litelog: Command, log: Pat
     assert litelog("repair", "log", "backup", "--confirm").out.endswith("log: nothing to repair\n")
 
 
+@pytest.mark.parametrize("start", [20, 200, -20])
+@pytest.mark.parametrize("length", [-13, 13])
+def test_a_log_segment_with_cut_or_inserted_bytes_is_what_it_was(
+    litelog: Command, log: Path, start: int, length: int
+) -> None:
+    before = log.read_bytes()
+    at = start % len(before)
+    log.write_bytes(before[:at] + b"z" * max(length, 0) + before[at + max(-length, 0) :])
+    planned = litelog("repair", "log", "backup")
+    assert planned.code == ExitCode.DONE, planned.out
+    assert ("at other places of the file, all of them in the replica" in planned.out) == (start > 0)
+    assert litelog("repair", "log", "backup", "--confirm").code == ExitCode.DONE
+    assert log.read_bytes() == before
+
+
+def test_commits_that_no_replica_has_are_not_replaced(litelog: Command, log: Path) -> None:
+    litelog.lines(7)
+    whole = log.read_bytes()
+    log.write_bytes(whole[:200] + whole[216:])
+    damaged = log.read_bytes()
+    done = litelog("repair", "log", "backup", "--confirm")
+    assert (done.code, log.read_bytes()) == (ExitCode.CORRUPTION, damaged), done.out
+    assert "1 good commit of its 3 are not in the replica" in done.out
+
+
 def test_what_stays_ends_with_6(litelog: Command, log: Path) -> None:
     damage(log, 200)
     for confirm in ([], ["--confirm"]):
@@ -127,6 +152,39 @@ def test_a_log_of_another_program_is_what_it_was(litelog: Command, name: str) ->
         damage(segment, segment.stat().st_size // 2)
     assert litelog("verify", "--local", "--format", name, str(folder)).code == ExitCode.CORRUPTION
     done = litelog("repair", "--format", name, str(folder), "backup", "--confirm")
+    assert done.code == ExitCode.DONE, done.out + done.err
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("length", [-5, 5])
+@pytest.mark.parametrize("name", ["kafka", "influxdb", "spacetimedb"])
+def test_cut_and_inserted_bytes_of_another_program_are_put_right(litelog: Command, name: str, length: int) -> None:
+    scene, names, options = FOREIGN[name]
+    folder = unpack(name, scene, litelog.folder)
+    assert litelog("replicate", "--once", "--format", name, *options, str(folder), "backup").code == 0
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    segment = max(
+        (path for path in folder.glob(names) if open_format(name).segment_order(path.name) is not None),
+        key=lambda path: path.stat().st_size,
+    )
+    data = before[segment]
+    at = len(data) // 3
+    segment.write_bytes(data[:at] + b"z" * max(length, 0) + data[at + max(-length, 0) :])
+    done = litelog("repair", "--format", name, str(folder), "backup", "--confirm")
+    assert done.code == ExitCode.DONE, done.out + done.err
+    assert "at other places of the file, all of them in the replica" in done.out
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_swapped_log_segments_of_another_program_are_what_they_were(litelog: Command) -> None:
+    scene, names, _ = FOREIGN["spacetimedb"]
+    folder = unpack("spacetimedb", scene, litelog.folder)
+    assert litelog("replicate", "--once", "--format", "spacetimedb", str(folder), "backup").code == 0
+    one, *_, other = sorted(folder.glob(names))
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    one.write_bytes(before[other])
+    other.write_bytes(before[one])
+    done = litelog("repair", "--format", "spacetimedb", str(folder), "backup", "--confirm")
     assert done.code == ExitCode.DONE, done.out + done.err
     assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 

@@ -58,6 +58,7 @@ FIRST, MIDDLE, LAST = LOG
 DAMAGED = {
     "one": {MIDDLE.name: MIDDLE.data[: MIDDLE.ends[0]] + bytes(20) + MIDDLE.data[MIDDLE.ends[0] + 20 :]},
     "several": {FIRST.name: FIRST.data[:70] + b"x" + FIRST.data[71:], LAST.name: LAST.data[:-3]},
+    "swapped": {FIRST.name: MIDDLE.data, MIDDLE.name: FIRST.data},
     "cut": {FIRST.name: FIRST.data[: FIRST.ends[0] + 20] + b"x" + FIRST.data[FIRST.ends[0] + 21 :]},
 }
 BACKED_UP = {**DAMAGED, "cut": {**DAMAGED["cut"], MIDDLE.name: MIDDLE.data, LAST.name: LAST.data}}
@@ -66,6 +67,7 @@ BACKED_UP = {**DAMAGED, "cut": {**DAMAGED["cut"], MIDDLE.name: MIDDLE.data, LAST
 REPAIRED = {
     "one": WHOLE,
     "several": WHOLE,
+    "swapped": WHOLE,
     "cut": {FIRST.name: FIRST.data[: FIRST.ends[0]], ".lock": b""},
 }
 STAMP = "19700101T000000Z"
@@ -119,7 +121,7 @@ def repair_again(place: Path, replica: Path, which: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "call"), sampled_cases(product(["one", "several", "cut"], CALLS), 2, "calls of a repair that is killed")
+    ("which", "call"), sampled_cases(product(list(DAMAGED), CALLS), 2, "calls of a repair that is killed")
 )
 def test_a_repair_killed_at_any_call_leaves_the_old_file_or_the_new_one(
     tmp_path: Path, replica: Path, warm: Warm, call: str, which: str

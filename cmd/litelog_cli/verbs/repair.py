@@ -87,7 +87,8 @@ def repair(**arguments: Any) -> int:
     """Show how the damaged files of a log can be repaired; with --confirm, repair them.
 
     Damaged bytes are taken from a replica of the log, if it agrees with all good bytes of the log segment: then the log
-    is what it was, byte for byte. A torn tail that no replica holds is cut off. Good commits are only removed with
+    is what it was, byte for byte. Log segments whose good commits were moved, or that were swapped, are replaced if the
+    replica holds all these commits. A torn tail that no replica holds is cut off. Good commits are only removed with
     --cut-at-damage.
 
     Without REPLICA_URL, takes the replicas that the configuration names for the log in LOG_DIR.
@@ -188,4 +189,5 @@ def _row(place: PlacePlan, *, carried_out: bool) -> tuple[str, ...]:
     size = "" if place.end is None else format_number(place.end - place.offset)
     method = _DONE[place.method] if carried_out else str(place.method)
     source = "" if place.replica is None else f"from {place.replica}, generation {place.generation}"
-    return str(place.kind), place.file, format_number(place.offset), size, method, place.reason or source
+    what = "; ".join(each for each in (source, place.reason) if each)
+    return str(place.kind), place.file, format_number(place.offset), size, method, what

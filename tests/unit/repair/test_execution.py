@@ -11,7 +11,7 @@ from litelog.errors import ConfigError, LockedError, NothingToRestoreError, Sour
 from litelog.formats import Expectation
 from litelog.formats.influxdb import InfluxdbFormat
 from litelog.formats.litelog import LitelogFormat
-from litelog.log.unfinished_repair import BACKUPS, NEW, RepairSteps, complete_repair, write_steps
+from litelog.log.unfinished_repair import BACKUPS, NEW, RepairSteps, complete_repair, remove_steps, write_steps
 from litelog.log.writer import LogWriter
 from litelog.objects.claim import Relation
 from litelog.repair.execution import repair
@@ -274,13 +274,6 @@ def test_a_log_of_another_id_gets_nothing(tmp_path: Path) -> None:
     assert "holds log" in result.plan.skipped[0][1]
 
 
-def test_commits_that_are_whole_and_do_not_belong_are_left(tmp_path: Path) -> None:
-    write(tmp_path, {**whole(), FIRST.name: MIDDLE.data, MIDDLE.name: FIRST.data})
-    result = run(tmp_path, replica())
-    assert held(tmp_path) == {**whole(), FIRST.name: MIDDLE.data, MIDDLE.name: FIRST.data}
-    assert result.left > 0
-
-
 def test_a_log_in_use_is_refused_and_unchanged(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path)) as writer:
         writer.append([b"a"])
@@ -443,6 +436,16 @@ def test_a_repair_that_was_killed_is_not_completed_while_a_program_writes(tmp_pa
     assert (new / LAST.name).exists()
     assert run(tmp_path).plan.places == ()
     assert not (new / LAST.name).exists()
+
+
+def test_steps_that_are_removed_are_not_carried_out(tmp_path: Path) -> None:
+    (tmp_path / FIRST.name).write_bytes(FIRST.data)
+    (tmp_path / BACKUPS).mkdir()
+    write_steps(str(tmp_path), RepairSteps((FIRST.name,), ()))
+    remove_steps(str(tmp_path))
+    remove_steps(str(tmp_path))
+    assert not complete_repair(str(tmp_path))
+    assert held(tmp_path) == {FIRST.name: FIRST.data}
 
 
 @pytest.mark.parametrize("name", ["../other.log", ".lock", "a/b"])
