@@ -13,8 +13,7 @@ from litelog.formats.spacetimedb import SpacetimeDBFormat
 from litelog.repair.displaced import good_commits
 from litelog.repair.execution import repair
 from tests.builders.recorded_logs import recorded_segments
-from tests.builders.replica_builder import ReplicaBuilder, client_of, make_log, make_segment
-from tests.unit.repair.test_execution import (
+from tests.builders.repaired_logs import (
     FIRST,
     LAST,
     LOG,
@@ -25,9 +24,10 @@ from tests.unit.repair.test_execution import (
     held,
     replica,
     run,
+    whole,
     write,
 )
-from tests.unit.repair.test_execution import whole as files_of
+from tests.builders.replica_builder import ReplicaBuilder, client_of, make_log, make_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,22 +66,22 @@ MOVED = {
 @pytest.mark.parametrize("kind", ["wal", "sealed"])
 @pytest.mark.parametrize("data", MOVED.values(), ids=list(MOVED))
 def test_a_log_segment_with_moved_commits_is_what_it_was(data: bytes, kind: str, tmp_path: Path) -> None:
-    write(tmp_path, {**files_of(), MIDDLE.name: data})
+    write(tmp_path, {**whole(), MIDDLE.name: data})
     result = run(tmp_path, replica(kind))
-    assert (held(tmp_path), result.left) == (files_of(), 0), done(result)
+    assert (held(tmp_path), result.left) == (whole(), 0), done(result)
     assert backups(tmp_path) == {MIDDLE.name: data}
     assert run(tmp_path, replica(kind)).plan.places == ()
 
 
 def test_moved_commits_of_the_newest_log_segment_are_put_back(tmp_path: Path) -> None:
     for data in (cut(LAST.data, LAST.ends[0] + 8, 16), cut(LAST.data, LAST.ends[0] + 5, 20)):
-        write(tmp_path, {**files_of(), LAST.name: data})
+        write(tmp_path, {**whole(), LAST.name: data})
         assert run(tmp_path, replica()).left == 0
-        assert held(tmp_path) == files_of()
+        assert held(tmp_path) == whole()
 
 
 def test_the_plan_says_how_many_commits_were_moved(tmp_path: Path) -> None:
-    damaged = {**files_of(), MIDDLE.name: cut(MIDDLE.data, SECOND + 8, 16)}
+    damaged = {**whole(), MIDDLE.name: cut(MIDDLE.data, SECOND + 8, 16)}
     write(tmp_path, damaged)
     result = run(tmp_path, replica(), confirm=False)
     assert done(result) == [("replace", MIDDLE.name, 0, len(MIDDLE.data))]
@@ -98,17 +98,17 @@ FOUR = make_log([[2, 1, 3], [1, 1, 2, 1], [2, 2, 1], [1, 3]])
 def test_swapped_log_segments_are_what_they_were(pair: tuple[int, int], kind: str, tmp_path: Path) -> None:
     one, other = (FOUR[number] for number in pair)
     swapped = {one.name: other.data, other.name: one.data}
-    write(tmp_path, {**files_of(FOUR), **swapped})
+    write(tmp_path, {**whole(FOUR), **swapped})
     result = run(tmp_path, replica(kind, FOUR), confirm=False)
     assert result.left == 0
     result = run(tmp_path, replica(kind, FOUR))
-    assert (held(tmp_path), result.left) == (files_of(FOUR), 0), done(result)
+    assert (held(tmp_path), result.left) == (whole(FOUR), 0), done(result)
     assert backups(tmp_path) == swapped
     assert f"commits belong in {other.name}, all of them in the replica" in result.plan.places[0].reason
 
 
 def test_swapped_log_segments_are_left_without_a_replica(tmp_path: Path) -> None:
-    swapped = {**files_of(), FIRST.name: MIDDLE.data, MIDDLE.name: FIRST.data}
+    swapped = {**whole(), FIRST.name: MIDDLE.data, MIDDLE.name: FIRST.data}
     write(tmp_path, swapped)
     assert run(tmp_path).left > 0
     assert held(tmp_path) == swapped
@@ -122,13 +122,13 @@ def test_a_commit_that_the_replica_lacks_makes_the_file_stay(tmp_path: Path) -> 
     built.ship_segment(LAST, final=None, upto=2)
     client = client_of(builder.objects())
     for place in (0, 8):  # the good commits after it are found at multiples of 8, and elsewhere
-        damaged = {**files_of(), LAST.name: cut(LAST.data, 80 + place, 16 if place else 5)}
+        damaged = {**whole(), LAST.name: cut(LAST.data, 80 + place, 16 if place else 5)}
         write(tmp_path, damaged)
         result = run(tmp_path, client)
         assert held(tmp_path) == damaged
         assert result.left == 1
         assert "1 good commit of its 2 are not in the replica" in result.plan.places[0].reason
-    swapped = {**files_of(), MIDDLE.name: LAST.data, LAST.name: MIDDLE.data}
+    swapped = {**whole(), MIDDLE.name: LAST.data, LAST.name: MIDDLE.data}
     write(tmp_path, swapped)
     assert run(tmp_path, client).left > 0
     assert held(tmp_path) == swapped
@@ -138,7 +138,7 @@ def test_a_commit_that_the_replica_lacks_makes_the_file_stay(tmp_path: Path) -> 
 def test_a_replica_that_disagrees_makes_the_file_stay(kind: str, tmp_path: Path) -> None:
     other = make_segment(6, [1, 1, 2, 1], tag=b"o")
     for data in (*list(MOVED.values())[:7], FIRST.data):
-        damaged = {**files_of(), MIDDLE.name: data}
+        damaged = {**whole(), MIDDLE.name: data}
         if data == FIRST.data:
             damaged[FIRST.name] = MIDDLE.data
         write(tmp_path, damaged)
@@ -149,14 +149,14 @@ def test_a_replica_that_disagrees_makes_the_file_stay(kind: str, tmp_path: Path)
 
 def test_a_copy_of_another_log_segment_stays(tmp_path: Path) -> None:
     """What the log segment held is not known to be what the replica holds."""
-    damaged = {**files_of(), LAST.name: MIDDLE.data}
+    damaged = {**whole(), LAST.name: MIDDLE.data}
     write(tmp_path, damaged)
     assert run(tmp_path, replica()).left == 1
     assert held(tmp_path) == damaged
 
 
 def test_a_torn_tail_with_whole_commits_in_it_is_not_cut_off(tmp_path: Path) -> None:
-    damaged = {**files_of(), LAST.name: inserted(LAST.data, LAST.ends[0], b"zzz")}
+    damaged = {**whole(), LAST.name: inserted(LAST.data, LAST.ends[0], b"zzz")}
     write(tmp_path, damaged)
     result = run(tmp_path)
     assert (result.left, held(tmp_path)) == (1, damaged)
@@ -164,10 +164,10 @@ def test_a_torn_tail_with_whole_commits_in_it_is_not_cut_off(tmp_path: Path) -> 
 
 
 def test_an_earlier_generation_supplies_what_ends_with_a_commit_of_the_log(tmp_path: Path) -> None:
-    write(tmp_path, {**files_of(), MIDDLE.name: cut(MIDDLE.data, SECOND + 8, 16)})
+    write(tmp_path, {**whole(), MIDDLE.name: cut(MIDDLE.data, SECOND + 8, 16)})
     assert run(tmp_path, diverged(LOG, [FIRST])).left == 0
-    assert held(tmp_path) == files_of()
-    damaged = {**files_of(), MIDDLE.name: cut(MIDDLE.data, SECOND + 8, 16)[: -(len(MIDDLE.data) - MIDDLE.ends[2])]}
+    assert held(tmp_path) == whole()
+    damaged = {**whole(), MIDDLE.name: cut(MIDDLE.data, SECOND + 8, 16)[: -(len(MIDDLE.data) - MIDDLE.ends[2])]}
     write(tmp_path, damaged)
     assert run(tmp_path, diverged(LOG, [FIRST])).left > 0
     assert held(tmp_path) == damaged
