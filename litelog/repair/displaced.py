@@ -52,6 +52,8 @@ class Displaced:
     """How many of them the replica does not hold."""
     first: int | None = None
     """The first sequence of the first one; None if there is none."""
+    begin: int = 0
+    """Where the first one stands in the local log segment."""
     is_readable: bool = True
     """Whether all of the local bytes could be read. Of a compressed log segment, a piece may be damaged."""
     end: int = 0
@@ -91,7 +93,8 @@ class HeldCommits:
                 return found
             read = partial(_read_local, segment, found)
             for commits in good_commits(self._format, name, read, start, stop):
-                found.first = commits[0].first if found.first is None else found.first
+                if found.first is None:
+                    found.first, found.begin = commits[0].first, commits[0].start
                 if not self._add(found, read, commits):
                     for commit in commits:
                         if not self._add(found, read, [commit]):

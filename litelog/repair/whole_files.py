@@ -96,11 +96,11 @@ class _WholeFiles:
         if not found.commits or found.first is None or not found.is_readable:
             return
         if not found.missing:
-            if not found.moved and self._is_late(name):
-                self._settled.add(name)
-            else:
+            if found.moved or self._files.places(name):
                 self._matches[name] = _Match(name, found)
-            return
+            elif self._is_late(name, found.begin):
+                self._settled.add(name)
+            return  # else the history has the same anomaly
         for other, held in commits.items():
             if other != name and held.may_hold(found.first):
                 swapped = held.compare(self._files, name, 0, size)
@@ -109,10 +109,11 @@ class _WholeFiles:
                     return
         self._reasons[name] = f"generation {self._history.generation} in {self._history.url}: {found}"
 
-    def _is_late(self, name: str) -> bool:
-        """Whether a log segment's only anomaly is that it does not follow the one before it."""
-        return not self._files.places(name) and all(
-            place.offset == 0 and place.kind in (LocalAnomalyKind.GAP, LocalAnomalyKind.ORDER)
+    def _is_late(self, name: str, begin: int) -> bool:
+        """Whether the only anomaly of a log segment, whose commits begin at an offset, is that it does not follow the
+        one before it."""
+        return all(
+            place.offset <= begin and place.kind in (LocalAnomalyKind.GAP, LocalAnomalyKind.ORDER)
             for place in self._places
             if place.file == name
         )
