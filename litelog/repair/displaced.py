@@ -62,7 +62,7 @@ class Displaced:
     def __str__(self) -> str:
         """What was found, for the plan; empty if no commit was moved or is missing."""
         if self.missing:
-            return f"{format_count(self.missing, 'good commit')} of its {self.commits} are not in the replica"
+            return f"the replica lacks {format_count(self.missing, 'good commit')} of the {self.commits} there"
         if not self.moved:
             return ""
         return f"{format_count(self.moved, 'commit')} at other places of the file, all of them in the replica"

@@ -82,7 +82,7 @@ def test_commits_that_no_replica_has_are_not_replaced(litelog: Command, log: Pat
     damaged = log.read_bytes()
     done = litelog("repair", "log", "backup", "--confirm")
     assert (done.code, log.read_bytes()) == (ExitCode.CORRUPTION, damaged), done.out
-    assert "1 good commit of its 3 are not in the replica" in done.out
+    assert "the replica lacks 1 good commit of the 3 there" in done.out
 
 
 def test_what_stays_ends_with_6(litelog: Command, log: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_commit_that_the_replica_lacks_makes_the_file_stay(tmp_path: Path) -> 
         result = run(tmp_path, client)
         assert held(tmp_path) == damaged
         assert result.left == 1
-        assert "1 good commit of its 2 are not in the replica" in result.plan.places[0].reason
+        assert "the replica lacks 1 good commit of the 2 there" in result.plan.places[0].reason
     swapped = {**whole(), MIDDLE.name: LAST.data, LAST.name: MIDDLE.data}
     write(tmp_path, swapped)
     assert run(tmp_path, client).left > 0
