@@ -28,7 +28,7 @@ INTERVAL_SECONDS = 5.0
 IDLE_SHARE = 0.05
 """Of one core: a process that used more since the last look is busy, and would take its pages again at once."""
 
-_MADV_DONTNEED = 4
+_MADV_PAGEOUT = 21
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/")
 """A private mapping of a file that the process cannot write to: start and end."""
 
@@ -38,8 +38,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 def return_unused_memory() -> None:
     """Return freed buffers and pages of code to the system. Takes 10 to 50 ms. Does nothing with another C library.
 
-    Only pages of files that this process never changed are returned: at the next use the kernel reads them again from
-    the file, or from its cache.
+    Of the mappings of files, only those without a changed page are returned. The kernel reads them again at their next
+    use, and keeps what another process has mapped. If a mapping changes at this moment, nothing is lost: MADV_PAGEOUT
+    does what the kernel does by itself when memory is short, where MADV_DONTNEED would discard changes.
     """
     if sys.platform != "linux":
         return
@@ -51,26 +52,14 @@ def return_unused_memory() -> None:
     collect_cycles()
     library.malloc_trim(0)
     library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    with suppress(OSError):
-        for start, end in _unchanged_mappings():
-            library.madvise(start, end - start, _MADV_DONTNEED)
-
-
-def _unchanged_mappings() -> Iterable[tuple[int, int]]:
-    """Those of two looks. A library that another thread loads is one unchanged mapping for a moment, before its parts
-    that the loader changes are put over it. Python loads while it holds its lock, so that has ended at the second look.
-    """
-    return _look_at_mappings() & _look_at_mappings()
-
-
-def _look_at_mappings() -> set[tuple[int, int]]:
-    with open("/proc/self/smaps") as file:
-        return set(find_unchanged(file))
+    with suppress(OSError), open("/proc/self/smaps") as file:
+        for start, end in [*find_unchanged(file)]:
+            library.madvise(start, end - start, _MADV_PAGEOUT)
 
 
 def find_unchanged(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Start and end of each read-only mapping of a file of which the process has no pages of its own, neither in memory
-    nor swapped out. ``smaps``: the lines of ``/proc/PID/smaps``."""
+    nor swapped out: it could only return those by swapping them. ``smaps``: the lines of ``/proc/PID/smaps``."""
     place, own = None, True
     for line in smaps:
         if "-" in line.partition(" ")[0]:
