@@ -7,28 +7,26 @@ reported. The thread that ships reports each WAL segment (``shipped``). Any thre
 from __future__ import annotations
 
 import logging
-import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING
 
-from litelog.errors import FencedError, LitelogError, SourceError, StoreError
+from litelog.errors import FencedError, SourceError, StoreError
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key
 from litelog.reading.contents import find_snapshot
 from litelog.retention.facts import SourceTrim
 from litelog.retention.policy import note_drop
 from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, ShipTimeLog, shipped_segment
-from litelog.shipping.backoff import BackOff, describe_wait, needs_help
 from litelog.shipping.claiming import require_claim, require_newest
 from litelog.shipping.cleanup import WalCleanup
 from litelog.shipping.events import SegmentSealed, SnapshotWritten
 from litelog.shipping.proof import describe_lost
+from litelog.shipping.retried_work import AT_ONCE, FailureLog, RetriedWork
 from litelog.shipping.sealer import SealedConflictError, Sealer, find_finished
 from litelog.shipping.snapshots import LostSnapshotError, Snapshots
-from litelog.system.memory import clear_error_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from litelog.shipping.source_truncation import ReplicatedNotes
 
 _logger = logging.getLogger(__name__)
+_FAILURES = FailureLog(_logger, "sealing-failed", "sealing")
 
 LAST_FAILURES = 5
 """After how many failures in a row a stopping daemon gives up the last sealed segments and snapshot."""
@@ -98,18 +97,13 @@ class Archiver:
         self._newest: Snapshot | None = None
         self._marks = ShipTimeLog()
         self._cleanup = WalCleanup(context, claim)
-        self._back_off = BackOff()
-        self._random = Random()  # noqa: S311  spreads load, keeps no secret
-        self._retry_at = 0.0
-        self._error: LitelogError | None = None
         self._counted_from = context.clock.monotonic()
         self._sealed = 0
         self._asked = False
         self._waiting: list[Callable[[ArchiveStatus], None]] = []
         self._last = False
-        self._running = False
-        self._stopped = False
-        self._changed = threading.Condition()
+        self._background = RetriedWork(context, _FAILURES, self._find_due, self._work, self._on_idle)
+        self._lock = self._background.lock
         self.fenced: FencedError | None = None
         """The error that names a successor, if one was found."""
         self.blocked: SealedConflictError | LostSnapshotError | None = None
@@ -120,7 +114,7 @@ class Archiver:
     ) -> None:
         """Record that a WAL segment is durable, which begins at ``start``. ``sealed``: it stands for that sealed
         segment."""
-        with self._changed:
+        with self._lock:
             self._marks.add(header)
             state = self._state
             if header.offset == 0:
@@ -138,24 +132,18 @@ class Archiver:
 
     def note_put(self) -> None:
         """Record that a WAL segment was put just now: objects may be deleted for a while."""
-        with self._changed:
+        with self._lock:
             self._cleanup.note_put(self._state.snapshot)
 
     def wake(self) -> None:
         """Start the work that is due, in the background."""
         if self.checkpointer is not None:
             self.checkpointer.wake()
-        with self._changed:
-            due = self._due()
-            if due is None or due > self._context.clock.monotonic():
-                return
-            self._running = True
-        self._context.workers.background(self._work)
+        self._background.wake()
 
     def stop(self) -> None:
         """Start nothing more: another owner has the generation, or the process ends."""
-        with self._changed:
-            self._stopped = True
+        self._background.stop()
         self._cleanup.stop()
         if self.checkpointer is not None:
             self.checkpointer.stop()
@@ -168,7 +156,7 @@ class Archiver:
     @property
     def status(self) -> ArchiveStatus:
         """The state of sealing."""
-        with self._changed:
+        with self._lock:
             state = self._state
             unsealed = (
                 self._below
@@ -179,24 +167,22 @@ class Archiver:
                 self._sealed,
                 max(0, unsealed),
                 None if state.snapshot is None else snapshot_key(self._generation, state.snapshot),
-                self._back_off.failures,
-                None if self._error is None else str(self._error),
+                self._background.failures,
+                self._background.error,
             )
 
     @property
     def due(self) -> float | None:
         """When ``wake`` must be called next, in monotonic seconds; None while no work is expected."""
-        with self._changed:
-            own = self._due()
         checkpoint = None if self.checkpointer is None else self.checkpointer.due
-        return min((due for due in (own, checkpoint) if due is not None), default=None)
+        return min((due for due in (self._background.due, checkpoint) if due is not None), default=None)
 
     def request_snapshot(self, answer: Callable[[ArchiveStatus], None] | None = None) -> None:
         """Write a snapshot now, of all finished log segments. ``answer`` is called once that is done or has failed,
         from any thread."""
-        with self._changed:
+        with self._lock:
             self._asked = True
-            self._retry_at = 0.0
+            self._background.retry_now()
             if answer is not None:
                 self._waiting.append(answer)
         self.wake()
@@ -205,7 +191,7 @@ class Archiver:
     def finish(self) -> None:
         """Seal all finished log segments, write the last snapshot, and a checkpoint. ``busy`` is true while that
         takes."""
-        with self._changed:
+        with self._lock:
             self._last = True
         if self.checkpointer is not None:
             self.checkpointer.finish()
@@ -214,23 +200,29 @@ class Archiver:
     @property
     def busy(self) -> bool:
         """Whether there is work to do now, other than work that keeps failing."""
-        with self._changed:
-            if self._running:
+        with self._lock:
+            if self._background.running:
                 return True
-            given_up = self._last and self._back_off.failures >= LAST_FAILURES
-            if not self._stopped and not given_up and self._next_step(last=True) is not None:
+            given_up = self._last and self._background.failures >= LAST_FAILURES
+            if not self._background.stopped and not given_up and self._next_step(last=True) is not None:
                 return True
         return self.checkpointer is not None and self.checkpointer.busy
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` until no step is running; whether that is so."""
-        with self._changed:
-            is_idle = self._changed.wait_for(lambda: not self._running, seconds)
-        return (self.checkpointer is None or self.checkpointer.wait(seconds)) and is_idle
+        until = time.monotonic() + seconds
+        is_idle = self._background.wait(seconds)
+        if self.checkpointer is None:
+            return is_idle
+        return self.checkpointer.wait(max(0.0, until - time.monotonic())) and is_idle
+
+    def _on_idle(self) -> None:
+        self._answer()
+        self._context.events.on_archive_changed()
 
     def _answer(self) -> None:
-        with self._changed:
-            if self._running:
+        with self._lock:
+            if self._background.running:
                 return
             waiting, self._waiting = self._waiting, []
         for answer in waiting:
@@ -239,58 +231,32 @@ class Archiver:
     def _work(self) -> None:
         try:
             while True:
-                with self._changed:
+                with self._lock:
                     step = self._next_step()
                     self._asked = self._asked and step is not None
                 if step is None:
                     break
                 step()
-                with self._changed:
-                    self._back_off.succeed()
-                    self._error = None
+                self._background.succeed()
         except FencedError as error:
             self.fenced = error
             self.stop()
         except (SealedConflictError, LostSnapshotError) as error:
             self.blocked = error
             self.stop()
-        except (LitelogError, OSError) as error:
-            self._failed(error if isinstance(error, LitelogError) else SourceError(str(error)))
-        finally:
-            with self._changed:
-                self._running = False
-                self._changed.notify_all()
-            self._answer()
-            self._context.events.on_archive_changed()
-
-    def _failed(self, error: LitelogError) -> None:
-        clear_error_frames(error)
-        if isinstance(error, StoreError):
+        except StoreError:
             self._doubt()
-        with self._changed:
-            delay = self._back_off.fail(error, self._random)
-            self._retry_at = self._context.clock.monotonic() + delay
-            self._error = error
-            if self._back_off.worth_logging:
-                level = logging.ERROR if needs_help(error) else logging.WARNING
-                message = "%s to %s: sealing failed %d times in a row, %s: %s"
-                where = (self._context.source.folder, self._context.client.url)
-                failures = self._back_off.failures
-                extra = fields("sealing-failed", log=where[0], replica=where[1], consecutive_failures=failures)
-                wait = describe_wait(error, delay)
-                _logger.log(level, message, *where, failures, wait, error, extra=extra)
+            raise
 
-    def _due(self) -> float | None:
-        if self._running or self._stopped:
-            return None
+    def _find_due(self) -> float | None:
         if self._next_step() is not None:
-            return self._retry_at
-        return max(self._retry_at, self._snapshot_at) if self._state.sealed else None
+            return AT_ONCE
+        return self._snapshot_at if self._state.sealed else None
 
     def _next_step(self, *, last: bool = False) -> Callable[[], None] | None:
         """Return the step that is due; with ``last``, only steps that must be done before the daemon stops."""
         state = self._state
-        if self._stopped:
+        if self._background.stopped:
             return None
         if state.snapshot is None:
             return self._find_newest if self._below > self._claim.first or self._asked else None
@@ -319,7 +285,7 @@ class Archiver:
 
     def _delete(self, covered: Covered) -> None:
         if self._cleanup.delete(covered):
-            with self._changed:
+            with self._lock:
                 self._state = replace(self._state, covered=self._state.covered[1:])
             self._save()
 
@@ -329,7 +295,7 @@ class Archiver:
     def _find_newest(self) -> None:
         """Find the newest snapshot. The state was lost, or an older version wrote it without sealed segments."""
         found = find_snapshot(self._context.client, self._claim)
-        with self._changed:
+        with self._lock:
             self._stand_at(self._claim.first if found is None else found.next)
 
     def _stand_at(self, snapshot: int) -> None:
@@ -344,12 +310,12 @@ class Archiver:
         known = {segment.index for segment in self._state.finished}
         index = next(index for index in range(snapshot, self._below) if index not in known)
         found = find_finished(self._context.client, self._generation, index)
-        with self._changed:
+        with self._lock:
             self._state = self._state.with_finished(found)
 
     def _seal(self, segment: ShippedSegment) -> None:
         entry = self._sealer.seal_shipped(segment, self._marks.of(segment.index))
-        with self._changed:
+        with self._lock:
             self._state = self._state.with_finished(replace(segment, sealed=entry))
             self._marks.drop(segment.index)
             self._sealed += 1
@@ -380,7 +346,7 @@ class Archiver:
         self._note_drop(made)
         self._cleanup.schedule_pruning()
         self._newest = None  # it may be large, and is needed once an hour
-        with self._changed:
+        with self._lock:
             self._counted_from = self._context.clock.monotonic()
             covered = self._state.covered
             if not self._context.settings.no_delete:  # a pruner finds what is covered by itself
@@ -402,12 +368,12 @@ class Archiver:
             shipped = max((entry.shipped_last for entry in made.segments), default=0)
             now = max(made.created, shipped, self._context.clock.now())
             drop = SourceTrim(now, self._snapshots.first_at_source(made))
-            with self._changed:
+            with self._lock:
                 self._state = replace(self._state, drops=note_drop(self._state.drops, drop, policy))
 
     def _take_newer(self, newest: Snapshot) -> None:
         """Continue after the newest snapshot, which is later than the one in the state, as after a crash."""
-        with self._changed:
+        with self._lock:
             before = self._state.snapshot
             self._newest = newest
             self._stand_at(newest.next)

@@ -8,16 +8,12 @@ Specified in litelog/shipping/README.md#checkpoints.
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass
-from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
-from litelog.errors import FencedError, LitelogError, SourceError
-from litelog.events import fields
-from litelog.shipping.backoff import BackOff, describe_wait, needs_help
+from litelog.errors import FencedError
 from litelog.shipping.checkpoint_writer import CheckpointWriter
-from litelog.system.memory import clear_error_frames
+from litelog.shipping.retried_work import AT_ONCE, FailureLog, RetriedWork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
     from litelog.shipping.context import CheckpointPolicy, ReplicaContext
     from litelog.shipping.state import Running
 
-_logger = logging.getLogger(__name__)
+_FAILURES = FailureLog(logging.getLogger(__name__), "checkpoint-failed", "writing a checkpoint")
 
 Known: TypeAlias = "tuple[Running, ArchiveState | None]"
 """What is shipped, and what is sealed: None once another generation begins."""
@@ -69,97 +65,77 @@ class Checkpointer:
         """The end that the newest checkpoint states."""
         self._snapshot: int | None = None
         """The newest snapshot's index at that time."""
-        self._next_at = 0.0
-        self._back_off = BackOff()
-        self._random = Random()  # noqa: S311  spreads load, keeps no secret
-        self._retry_at = 0.0
-        self._error: LitelogError | None = None
+        self._next_at = AT_ONCE
         self._last = False
-        self._running = False
-        self._stopped = False
-        self._changed = threading.Condition()
+        changed = context.events.on_archive_changed
+        self._background = RetriedWork(context, _FAILURES, self._find_due, self._work, changed)
+        self._lock = self._background.lock
 
     def wake(self) -> None:
         """Start the work that is due, in the background."""
-        with self._changed:
-            due = self._due()
-            if due is None or due > self._context.clock.monotonic():
-                return
-            self._running = True
-        self._context.workers.background(self._work)
+        self._background.wake()
 
     def stop(self) -> None:
         """Start nothing more."""
-        with self._changed:
-            self._stopped = True
+        self._background.stop()
 
     def finish(self) -> None:
         """State the acknowledged end, whenever the last checkpoint was. ``busy`` is true while that takes."""
-        with self._changed:
+        with self._lock:
             self._last = True
         self.wake()
 
     @property
     def due(self) -> float | None:
         """When ``wake`` must be called next, in monotonic seconds; None while no work is expected."""
-        with self._changed:
-            return self._due()
+        return self._background.due
 
     @property
     def busy(self) -> bool:
         """Whether a last checkpoint is being made, or due and not given up."""
-        with self._changed:
-            given_up = self._back_off.failures >= LAST_FAILURES
-            return self._running or (self._last and not given_up and self._due() is not None)
+        with self._lock:
+            given_up = self._background.failures >= LAST_FAILURES
+            return self._background.running or (self._last and not given_up and self.due is not None)
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` until nothing is running; whether that is so."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._running, seconds)
+        return self._background.wait(seconds)
 
     @property
     def status(self) -> CheckpointStatus:
         """The state of checkpoints."""
-        with self._changed:
+        with self._lock:
             head = self._writer.newest
             return CheckpointStatus(
                 self._writer.written,
                 None if head is None else head.number,
                 None if head is None else head.checkpoint.time,
-                self._back_off.failures,
-                None if self._error is None else str(self._error),
+                self._background.failures,
+                self._background.error,
             )
 
-    def _due(self) -> float | None:
+    def _find_due(self) -> float | None:
         state, archive = self._known()
-        if self._running or self._stopped or archive is None or state.place == self._stated:
+        if archive is None or state.place == self._stated:
             return None
         at_once = self._last or self._stated is None or archive.snapshot != self._snapshot
-        return self._retry_at if at_once else max(self._retry_at, self._next_at)
+        return AT_ONCE if at_once else self._next_at
 
     def _work(self) -> None:
         try:
-            while not self._stopped:
+            while not self._background.stopped:
                 state, archive = self._known()
                 if archive is None:
                     return
                 if self._writer.write_next(state, archive):
                     continue
-                with self._changed:
+                with self._lock:
                     self._stated, self._snapshot = state.place, archive.snapshot
                     self._next_at = self._find_next()
-                    self._back_off.succeed()
-                    self._error = None
+                    self._background.succeed()
                 return
         except FencedError:
             self.stop()  # the thread that ships finds it out by itself
-        except (LitelogError, OSError) as error:
-            self._failed(error if isinstance(error, LitelogError) else SourceError(str(error)))
-        finally:
-            with self._changed:
-                self._running = False
-                self._changed.notify_all()
-            self._context.events.on_archive_changed()
 
     def _find_next(self) -> float:
         """When the next checkpoint is due, in monotonic seconds: after an interval from the newest one."""
@@ -167,17 +143,3 @@ class Checkpointer:
         clock, head = self._context.clock, self._writer.newest
         ago = 0.0 if head is None else (clock.now() - head.checkpoint.time) / 1e6
         return clock.monotonic() + min(every, max(0.0, every - ago))
-
-    def _failed(self, error: LitelogError) -> None:
-        clear_error_frames(error)
-        with self._changed:
-            delay = self._back_off.fail(error, self._random)
-            self._retry_at = self._context.clock.monotonic() + delay
-            self._error = error
-            if self._back_off.worth_logging:
-                level = logging.ERROR if needs_help(error) else logging.WARNING
-                message = "%s to %s: writing a checkpoint failed %d times in a row, %s: %s"
-                where = (self._context.source.folder, self._context.client.url)
-                failures = self._back_off.failures
-                extra = fields("checkpoint-failed", log=where[0], replica=where[1], consecutive_failures=failures)
-                _logger.log(level, message, *where, failures, describe_wait(error, delay), error, extra=extra)

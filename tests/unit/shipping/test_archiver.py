@@ -18,14 +18,14 @@ from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.sealer import read_sealed_footer
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon, newest_snapshot, restored
+from tests.builders.daemon_builder import INLINE, Daemon, newest_snapshot, restored
 from tests.builders.independent_reader import objects
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore, keys_of
 from tests.sampling import at_night, sampled_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from litelog.objects.snapshot import Snapshot
@@ -155,6 +155,51 @@ def test_a_failing_seal_is_reported_and_tried_again_and_shipping_continues(
     archive.wake()
     assert (archive.status.unsealed, archive.status.failures, archive.status.error) == (0, 0, None)
     assert len(keys_of(store, parse_sealed)) == 4
+
+
+def test_a_failing_seal_is_logged_with_its_event(
+    log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = FaultyStore(store)
+    daemon = Daemon(log, failing, state, clock=clock)
+    daemon.sync()
+    refuse_sealed(failing)
+    grow(daemon, clock, 1)
+    (line,) = [line for line in caplog.records if getattr(line, "event", None) == "sealing-failed"][:1]
+    assert line.name == "litelog.shipping.archiver"
+    assert f"{log.folder} to {store.url}: sealing failed 1 times in a row, tried again in" in line.getMessage()
+
+
+class WaitedFor:
+    """A checkpointer that never stops working. It records for how long it was waited for."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def wait(self, seconds: float) -> bool:
+        self.seconds.append(seconds)
+        return False
+
+
+def test_one_deadline_limits_the_wait_for_the_archive_and_its_checkpoint(
+    log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
+) -> None:
+    """The time that the archive takes is not there for the checkpoint any more."""
+    held: list[Callable[[], None]] = []
+    daemon = Daemon(log, store, state, clock=clock, workers=replace(INLINE, background=held.append))
+    daemon.sync()
+    grow(daemon, clock, 1)
+    assert len(held) == 1
+    archive = daemon.replica.archive
+    assert archive is not None
+    archive.checkpointer = checkpointer = WaitedFor()  # type: ignore[assignment]
+    assert not archive.wait(0.01)
+    held.pop()()
+    assert not archive.wait(1000)
+    archive.checkpointer = None
+    assert archive.wait(0)
+    before, after = checkpointer.seconds
+    assert (before, 0 < after <= 1000) == (0, True)
 
 
 def test_once_fenced_nothing_is_sealed(log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock) -> None:
