@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.formats import LogFormat
-    from litelog.stores.object_store import ObjectReplicaClient
-    from litelog.verify.findings import Scope
+    from litelog.stores.object_store import ObjectReplicaClient, ObjectStore
+    from litelog.verify.findings import Acknowledged, Scope, Watch
     from litelog.verify.local_compare import Comparison
     from litelog.verify.local_report import LocalReport
     from litelog.verify.report import VerifyReport
@@ -194,9 +194,7 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
     from random import SystemRandom
 
     from litelog.system.memory import keep_freed_memory
-    from litelog.verify.execution import verify as verify_replica
     from litelog.verify.findings import Scope, Watch
-    from litelog.verify.without_identity import verify_without_identity
 
     _require_folders(options)
     task = read_task(_checkpoint(options))
@@ -217,20 +215,7 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
                 None if show is None else lambda progress: show(progress.bytes, progress.total_bytes),
                 walk=report_walk("verify", quiet=show is None),
             )
-            try:
-                report = verify_replica(
-                    client.store,
-                    formats=lambda name: open_stored_format(name, options.pattern),
-                    scope=scope,
-                    parallelism=options.parallelism,
-                    acknowledged=known,
-                    against=options.against,
-                    watch=watch,
-                )
-            except EncryptedError:
-                if _replica_option(options) is not None:
-                    raise  # it needs the contents
-                report = verify_without_identity(client.store, parallelism=options.parallelism, watch=watch)
+            report = _check(client.store, options, scope, known, watch)
         if report.is_empty and not (options.trusted_keys and report.checkpoints):
             raise NoReplicaError(client.url)
         drill = None
@@ -250,6 +235,29 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
         if local is not None and local_exit_code(local, strict=options.strict) is not ExitCode.DONE:
             echo(f"the log's own files: {local_verdict(local)}")
     return _worse(code, checkpoints.exit_code)
+
+
+def _check(
+    store: ObjectStore, options: VerifyOptions, scope: Scope, known: Acknowledged | None, watch: Watch
+) -> VerifyReport:
+    """Check a replica, or what can be checked of it without an identity. ``known``: what its owner acknowledged."""
+    from litelog.verify.execution import verify as verify_replica
+    from litelog.verify.without_identity import verify_without_identity
+
+    try:
+        return verify_replica(
+            store,
+            formats=lambda name: open_stored_format(name, options.pattern),
+            scope=scope,
+            parallelism=options.parallelism,
+            acknowledged=known,
+            against=options.against,
+            watch=watch,
+        )
+    except EncryptedError:
+        if _replica_option(options) is not None:
+            raise  # it needs the contents
+        return verify_without_identity(store, parallelism=options.parallelism, watch=watch)
 
 
 def _checkpoint(options: VerifyOptions) -> CheckpointOptions:
