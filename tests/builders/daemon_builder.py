@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from concurrent.futures import Executor, Future
 from dataclasses import replace
@@ -53,6 +54,8 @@ class InlineExecutor(Executor):
             future.set_exception(error)
         return future
 
+
+HOUR = 3600.0
 
 INLINE = Executors(InlineExecutor(), InlineExecutor())
 
@@ -232,6 +235,22 @@ class Daemon:
 def start_sealing(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock, **more: Any) -> Daemon:
     """A daemon that ships finished log segments sealed when a generation begins."""
     return Daemon(log, store, state, clock=clock, backlog_sealer=True, **more)
+
+
+def live(*daemons: Daemon, hours: int, keep: int | None = None) -> None:
+    """Add a log segment an hour, which the daemons of the log ship in two WAL segments. The source keeps the newest
+    ``keep`` log segments."""
+    log, clock = daemons[0].log, daemons[0].clock
+    for _ in range(hours):
+        log.roll(1)
+        for _ in range(2):
+            log.append(1)
+            clock.advance(HOUR / 2)
+            for daemon in daemons:
+                daemon.sync()
+        names = sorted(log.files())
+        for name in names[: max(0, len(names) - keep)] if keep else ():
+            os.unlink(log.path(name))
 
 
 def newest_snapshot(daemon: Daemon) -> Snapshot:

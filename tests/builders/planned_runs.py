@@ -58,12 +58,18 @@ def wal_names(claim: Claim, count: int, random: Random) -> WalNames:
     return names
 
 
-def put_sealed_and_wal(folder: Path) -> None:
-    """Put a replica of two sealed segments and two WAL segments into a folder: 14 records."""
+def sealed_and_wal() -> ReplicaBuilder:
+    """A replica of two sealed segments and two WAL segments: 14 records."""
     builder, log = ReplicaBuilder(), make_log([[3, 2], [4, 1], [2, 2]])
     generation = builder.add()
     for segment in log[:2]:
         generation.ship_segment(segment, cuts=[0])
     generation.ship_segment(log[2], cuts=[0], final=None)
     generation.snapshot(2)
-    builder.put_into(open_store(str(folder)))
+    generation.prune(2)
+    return builder
+
+
+def put_sealed_and_wal(folder: Path) -> None:
+    """Put the replica of ``sealed_and_wal`` into a folder."""
+    sealed_and_wal().put_into(open_store(str(folder)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +12,7 @@ from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon, newest_snapshot
+from tests.builders.daemon_builder import HOUR, Daemon, live, newest_snapshot
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from litelog.stores.object_store import ObjectStore
 
-HOUR = 3600.0
 DAY = 24 * HOUR
 
 
@@ -45,19 +43,6 @@ def start(
     return Daemon(log, store, str(tmp_path / "state"), clock=ManualClock(), settings=settings)
 
 
-def live(daemon: Daemon, hours: int, keep: int | None = None) -> None:
-    """Add a log segment an hour, shipped in two WAL segments. The source keeps the newest ``keep`` log segments."""
-    for _ in range(hours):
-        daemon.log.roll(1)
-        for _ in range(2):
-            daemon.log.append(1)
-            daemon.clock.advance(HOUR / 2)
-            daemon.sync()
-        names = sorted(daemon.log.files())
-        for name in names[: max(0, len(names) - keep)] if keep else ():
-            os.unlink(daemon.log.path(name))
-
-
 def indexes(store: MemoryStore, parse: Callable[..., Any]) -> list[int]:
     found = [parse(info.key) for info in store.list("")]
     return sorted(place[1] for place in found if place is not None)
@@ -74,7 +59,7 @@ def archived(daemon: Daemon, store: MemoryStore) -> int:
 @pytest.mark.slow
 def test_without_a_policy_all_stays(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy())
-    live(daemon, 40, keep=3)
+    live(daemon, hours=40, keep=3)
     assert archived(daemon, store) == 40
     assert indexes(store, parse_sealed) == list(range(39))
 
@@ -84,7 +69,7 @@ def test_old_snapshots_are_deleted_and_segments_that_the_source_holds_never_are(
     log: LogBuilder, store: MemoryStore, tmp_path: Path
 ) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=6 * HOUR))
-    live(daemon, 40)
+    live(daemon, hours=40)
     assert archived(daemon, store) == 40
     assert 5 <= len(indexes(store, parse_snapshot)) <= 9
 
@@ -94,7 +79,7 @@ def test_segments_that_only_the_archive_holds_are_deleted_by_age(
     log: LogBuilder, store: MemoryStore, tmp_path: Path
 ) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
-    live(daemon, 60, keep=3)
+    live(daemon, hours=60, keep=3)
     assert 10 <= archived(daemon, store) <= 16
     assert len(indexes(store, parse_sealed)) <= 17
 
@@ -104,7 +89,7 @@ def test_a_mirror_keeps_segments_of_every_state_in_the_window(
     log: LogBuilder, store: MemoryStore, tmp_path: Path
 ) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR), SnapshotPolicy.MIRROR)
-    live(daemon, 60, keep=3)
+    live(daemon, hours=60, keep=3)
     assert 3 <= archived(daemon, store) <= 5
     assert 10 <= len(indexes(store, parse_sealed)) <= 17
 
@@ -114,10 +99,10 @@ def test_a_source_that_loses_all_its_past_at_once_leaves_it_in_the_window(
     log: LogBuilder, store: MemoryStore, tmp_path: Path
 ) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
-    live(daemon, 30)
-    live(daemon, 8, keep=2)
+    live(daemon, hours=30)
+    live(daemon, hours=8, keep=2)
     assert archived(daemon, store) == 38
-    live(daemon, 8, keep=2)
+    live(daemon, hours=8, keep=2)
     assert archived(daemon, store) <= 16
 
 
@@ -126,16 +111,16 @@ def test_by_size_archived_segments_are_deleted_and_those_of_the_source_stay(
     log: LogBuilder, store: MemoryStore, tmp_path: Path
 ) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_bytes=6000))
-    live(daemon, 20)
+    live(daemon, hours=20)
     assert archived(daemon, store) == 20
-    live(daemon, 10, keep=3)
+    live(daemon, hours=10, keep=3)
     assert 3 <= archived(daemon, store) <= 9
 
 
 @pytest.mark.slow
 def test_retention_by_count_keeps_that_number_of_snapshots(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_snapshots=4))
-    live(daemon, 20, keep=3)
+    live(daemon, hours=20, keep=3)
     assert 4 <= len(indexes(store, parse_snapshot)) <= 6
     assert archived(daemon, store) == 20
 
@@ -146,7 +131,7 @@ def test_a_restart_remembers_which_segments_the_source_dropped(
 ) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
     for _ in range(20):
-        live(daemon, 3, keep=3)
+        live(daemon, hours=3, keep=3)
         daemon.close()
         daemon.start()
         daemon.sync()
@@ -156,10 +141,10 @@ def test_a_restart_remembers_which_segments_the_source_dropped(
 @pytest.mark.slow
 def test_a_lost_state_keeps_more_and_loses_nothing(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
-    live(daemon, 30)
+    live(daemon, hours=30)
     daemon.lose_state()
     daemon.start(takeover=True)
-    live(daemon, 30)
+    live(daemon, hours=30)
     assert archived(daemon, store) == 60
 
 
@@ -167,14 +152,14 @@ def test_a_lost_state_keeps_more_and_loses_nothing(log: LogBuilder, store: Memor
 @pytest.mark.parametrize("jump", [-1000 * DAY, 1000 * DAY])
 def test_a_clock_that_jumps_takes_nothing_away(log: LogBuilder, store: MemoryStore, tmp_path: Path, jump: int) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=20 * HOUR))
-    live(daemon, 15, keep=3)
+    live(daemon, hours=15, keep=3)
     before = set(indexes(store, parse_snapshot)), archived(daemon, store)
     daemon.clock.jump(jump)
-    live(daemon, 4, keep=3)
+    live(daemon, hours=4, keep=3)
     assert before[0] <= set(indexes(store, parse_snapshot))
     assert archived(daemon, store) == before[1] + 4
     daemon.clock.jump(-jump)
-    live(daemon, 2, keep=3)
+    live(daemon, hours=2, keep=3)
     assert before[0] - {0, 1, 2, 3, 4} <= set(indexes(store, parse_snapshot))
     assert newest_snapshot(daemon).next
 
@@ -184,7 +169,7 @@ def test_an_idle_pruner_sends_no_request_and_deletes_nothing(log: LogBuilder, tm
     inner = MemoryStore("test")
     store = CountingStore(inner)
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=6 * HOUR))
-    live(daemon, 12)
+    live(daemon, hours=12)
     for _ in range(3):  # deletions that are due after the last put
         daemon.sync()
     requests, there = store.total(), {info.key for info in inner.list("")}
@@ -218,7 +203,7 @@ def test_a_generation_that_retention_took_is_not_an_anomaly(
         daemon.sync()
     rewind(log)
     first = daemon.generation
-    live(daemon, 6)
+    live(daemon, hours=6)
     assert daemon.generation != first
     client = ObjectReplicaClient(store)
     assert (len(list(client.snapshots(first))), len(list(client.wal_segments(first)))) == (0, 2)

@@ -16,7 +16,7 @@ from litelog.shipping.pruner import NewClaimError, PruningSession
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon
+from tests.builders.daemon_builder import HOUR, Daemon, live
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from litelog.shipping.pruner import Pruned
 
-HOUR = 3600.0
 DAY = 24 * HOUR
 
 
@@ -55,16 +54,6 @@ def start(log: LogBuilder, store: MemoryStore, tmp_path: Path, policy: Retention
     return Daemon(log, Undeletable(store), str(tmp_path / "state"), clock=ManualClock(), settings=settings)
 
 
-def live(daemon: Daemon, hours: int) -> None:
-    """Add a log segment an hour, shipped in two WAL segments."""
-    for _ in range(hours):
-        daemon.log.roll(1)
-        for _ in range(2):
-            daemon.log.append(1)
-            daemon.clock.advance(HOUR / 2)
-            daemon.sync()
-
-
 def prune(store: MemoryStore, clock: ManualClock, policy: RetentionPolicy | None = None) -> Pruned | None:
     client = ObjectReplicaClient(store)
     return PruningSession(client, policy or RetentionPolicy(), clock, None, None, HOUR).prune()
@@ -82,7 +71,7 @@ def restored(daemon: Daemon, store: MemoryStore) -> dict[str, bytes]:
 def test_the_daemon_deletes_nothing_and_remembers_nothing_to_delete(log: LogBuilder, tmp_path: Path) -> None:
     store = MemoryStore("shared")
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=DAY))
-    live(daemon, 60)
+    live(daemon, hours=60)
     assert len(wal(store)) > 100
     assert daemon.replica.archive is not None
     assert daemon.replica.archive.state.covered == ()
@@ -98,7 +87,7 @@ def test_a_client_that_deletes_nothing_sends_no_request() -> None:
 def test_a_pruner_beside_it_deletes_what_snapshots_cover(log: LogBuilder, tmp_path: Path) -> None:
     store = MemoryStore("shared")
     daemon = start(log, store, tmp_path)
-    live(daemon, 20)
+    live(daemon, hours=20)
     before = restored(daemon, store)
     pruned = prune(store, daemon.clock)
     assert pruned is not None
@@ -106,7 +95,7 @@ def test_a_pruner_beside_it_deletes_what_snapshots_cover(log: LogBuilder, tmp_pa
     assert {str(removal.kind) for removal in pruned.plan.removals} == {"WAL segment"}
     assert len(wal(store)) < 8
     assert restored(daemon, store) == before
-    live(daemon, 3)  # in the same generation
+    live(daemon, hours=3)  # in the same generation
     assert len(daemon.claims) == 1
     assert restored(daemon, store) == daemon.log.files()
     assert verify(store, formats=lambda _: log.format).is_sound
@@ -117,10 +106,10 @@ def test_a_pruner_applies_retention_and_the_daemon_stays_in_its_generation(log: 
     policy = RetentionPolicy(max_age=10 * HOUR)
     daemon = start(log, store, tmp_path, policy)
     for _ in range(5):
-        live(daemon, 10)
+        live(daemon, hours=10)
         for name in sorted(log.files())[:-3]:
             (tmp_path / "log" / name).unlink()
-        live(daemon, 2)
+        live(daemon, hours=2)
         assert prune(store, daemon.clock, policy) is not None
     assert len([info for info in store.list("") if parse_sealed(info.key) is not None]) < 40
     assert len(daemon.claims) == 1
@@ -130,7 +119,7 @@ def test_a_pruner_applies_retention_and_the_daemon_stays_in_its_generation(log: 
 def test_nothing_of_the_last_hour_is_deleted(log: LogBuilder, tmp_path: Path) -> None:
     store = MemoryStore("shared")
     daemon = start(log, store, tmp_path)
-    live(daemon, 3)
+    live(daemon, hours=3)
     client = ObjectReplicaClient(store)
     session = PruningSession(client, RetentionPolicy(), daemon.clock, None, None, 0.0)
     plan = session.plan()
@@ -145,7 +134,7 @@ def test_nothing_of_the_last_hour_is_deleted(log: LogBuilder, tmp_path: Path) ->
 def test_a_pruner_stops_if_a_generation_begins_after_its_plan(log: LogBuilder, tmp_path: Path) -> None:
     store = MemoryStore("shared")
     daemon = start(log, store, tmp_path)
-    live(daemon, 20)
+    live(daemon, hours=20)
     client = ObjectReplicaClient(store)
 
     def take_over(_plan: object) -> None:
@@ -168,7 +157,7 @@ def test_at_random_all_that_a_pruner_leaves_is_sound(log: LogBuilder, tmp_path: 
     policy = RetentionPolicy(max_age=random.choice([2, 5, 20]) * HOUR)
     daemon = start(log, store, tmp_path, policy)
     for turn in range(12):
-        live(daemon, random.randrange(1, 5))
+        live(daemon, hours=random.randrange(1, 5))
         match random.randrange(4):
             case 0:
                 prune(store, daemon.clock, RetentionPolicy(max_age=random.choice([1, 4, 30]) * HOUR))
@@ -184,7 +173,7 @@ def test_at_random_all_that_a_pruner_leaves_is_sound(log: LogBuilder, tmp_path: 
                 daemon.sync()
         held = restored(daemon, store) if daemon.claims else {}
         assert all(log.texts[name] == data for name, data in held.items())
-    live(daemon, 1)
+    live(daemon, hours=1)
     found = restored(daemon, store)
     assert {name: found[name] for name in log.files()} == log.files()
     assert verify(store, formats=lambda _: log.format).is_sound

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from litelog.shipping.ownership_guard import LOOK_SECONDS
 from litelog.shipping.pruner import PruningSession
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon, newest_snapshot, restored
+from tests.builders.daemon_builder import HOUR, Daemon, live, newest_snapshot, restored
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import CarelessStore
@@ -24,8 +23,6 @@ from tests.sampling import sampled_cases
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-HOUR = 3600.0
 
 
 class DeletingStore(CarelessStore):
@@ -69,19 +66,6 @@ class Owners:
             fencing=Fencing.ISOLATED,
             backlog_sealer=True,
         )
-
-    def live(self, daemons: list[Daemon], hours: int, keep: int | None = None) -> None:
-        """In each hour, add a log segment, in two WAL segments. The source keeps the newest ``keep`` log segments."""
-        for _ in range(hours):
-            self.log.roll(1)
-            for _ in range(2):
-                self.log.append(1)
-                self.clock.advance(HOUR / 2)
-                for daemon in daemons:
-                    daemon.sync()
-            names = sorted(self.log.files())
-            for name in names[: max(0, len(names) - keep)] if keep else ():
-                os.unlink(self.log.path(name))
 
     def restored(self, name: str | None = None) -> dict[str, bytes]:
         return restored(self.store, self.folder / "restored", self.log.format, name)
@@ -128,7 +112,7 @@ def test_two_live_owners_prune_only_their_own_generations_by_their_own_policies(
     policies = [RetentionPolicy(max_snapshots=2), RetentionPolicy(max_age=12 * HOUR)]
     daemons = two_at_once(owners, policies[tight], policies[1 - tight])
     for _ in range(10):
-        owners.live(daemons, 4, keep)
+        live(*daemons, hours=4, keep=keep)
         assert all(owners.is_whole(daemon) for daemon in daemons)
     for daemon, store in zip(daemons, owners.stores, strict=True):
         assert {generation_of(key) for key in store.deleted} == {daemon.generation}
@@ -145,10 +129,10 @@ def test_two_live_owners_prune_only_their_own_generations_by_their_own_policies(
 def test_an_owner_that_fell_silent_keeps_all_that_it_has(owners: Owners) -> None:
     """An owner without a put for an hour may be alive: its disk is slow, its log quiet, its machine suspended."""
     daemons = two_at_once(owners, RetentionPolicy(), RetentionPolicy(max_snapshots=1))
-    owners.live(daemons, 6)
+    live(*daemons, hours=6)
     silent, other = daemons
     there = [key for key in owners.listed() if silent.generation in key]
-    owners.live([other], 30)
+    live(other, hours=30)
     assert [key for key in owners.listed() if silent.generation in key] == there
     silent.sync()
     assert owners.is_whole(silent)
@@ -158,10 +142,10 @@ def test_an_owner_that_fell_silent_keeps_all_that_it_has(owners: Owners) -> None
 def test_after_a_takeover_the_new_owner_prunes_only_its_own_objects(owners: Owners) -> None:
     old = owners.start(RetentionPolicy())
     old.sync()
-    owners.live([old], 12, keep=4)
+    live(old, hours=12, keep=4)
     there = [key for key in owners.listed() if old.generation in key]
     new = owners.start(RetentionPolicy(max_age=3 * HOUR), takeover=True)
-    owners.live([new], 20, keep=4)
+    live(new, hours=20, keep=4)
     assert [key for key in owners.listed() if old.generation in key] == there
     assert {generation_of(key) for key in owners.stores[1].deleted} == {new.generation}
     assert any(parse_sealed(key) for key in owners.stores[1].deleted)
@@ -175,9 +159,9 @@ def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwh
     policy = RetentionPolicy(max_age=2 * HOUR)
     old = owners.start(policy, snapshot_segments=1)
     old.sync()
-    owners.live([old], 8, keep=3)
+    live(old, hours=8, keep=3)
     while not any(parse_sealed(key) for key in owners.stores[0].deleted):
-        owners.live([old], 1, keep=3)
+        live(old, hours=1, keep=3)
     deleted = len(owners.stores[0].deleted)
     assert old.replica.archive is not None
     window = owners.clock.now() - 2 * int(HOUR) * 1_000_000
@@ -208,7 +192,7 @@ def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwh
 @pytest.mark.slow
 def test_pruning_by_hand_is_as_careful(owners: Owners) -> None:
     daemons = two_at_once(owners, RetentionPolicy(), RetentionPolicy())
-    owners.live(daemons, 12)
+    live(*daemons, hours=12)
     tight = RetentionPolicy(max_snapshots=1)
     for daemon in daemons:
         daemon.close()
@@ -231,10 +215,10 @@ def daemon_generation(owners: Owners, daemon: Daemon) -> str:
 def test_an_unreadable_snapshot_of_another_owner_keeps_objects_it_may_name(owners: Owners) -> None:
     old = owners.start(RetentionPolicy())
     old.sync()
-    owners.live([old], 8, keep=4)
+    live(old, hours=8, keep=4)
     new = owners.start(RetentionPolicy(), takeover=True)
     new.sync()
-    owners.live([new], 3)
+    live(new, hours=3)
     name = new.generation
     first = min(parse_snapshot(key)[1] for key in owners.listed() if new.generation in key and parse_snapshot(key))
     owners.store.put(snapshot_key(name, first), [b"damaged"])

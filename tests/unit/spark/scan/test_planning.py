@@ -24,6 +24,7 @@ from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from tests.builders.fault_proxy import fault_proxy
 from tests.builders.log_builder import make_log as make_folder
+from tests.builders.planned_runs import sealed_and_wal
 from tests.builders.replica_builder import ReplicaBuilder, make_log
 from tests.builders.servers import CREDENTIALS, REGION
 from tests.builders.spark_reading import planned, rows, stored, values
@@ -56,20 +57,9 @@ def _upload(proxy: FaultProxy, name: str, objects: Mapping[str, bytes]) -> dict[
     return {"path": url, **{f"s3.{option}": str(value) for option, value in settings.items()}}
 
 
-def _built() -> ReplicaBuilder:
-    builder, log = ReplicaBuilder(), make_log([[3, 2], [4, 1], [2, 2]])
-    generation = builder.add()
-    for segment in log[:2]:
-        generation.ship_segment(segment, cuts=[0])
-    generation.ship_segment(log[2], cuts=[0], final=None)
-    generation.snapshot(2)
-    generation.prune(2)
-    return builder
-
-
 @pytest.mark.slow
 def test_a_plan_costs_four_requests_and_reading_lists_nothing(proxied: FaultProxy) -> None:
-    options = _upload(proxied, "four", _built().objects())
+    options = _upload(proxied, "four", sealed_and_wal().objects())
     proxied.reset_counts()
     made = plan(parse_options(options))
     assert proxied.operations == {"LIST": 2, "GET": 2}
@@ -82,7 +72,7 @@ def test_a_plan_costs_four_requests_and_reading_lists_nothing(proxied: FaultProx
 @pytest.mark.skipif(not NIGHTLY, reason="at night: a thousand puts")
 def test_a_plan_of_several_wal_pages_lists_them_once(proxied: FaultProxy, module_server: S3Server) -> None:
     """1,100 names are two pages. Each page costs one request."""
-    builder = _built()
+    builder = sealed_and_wal()
     options = _upload(proxied, "pages", builder.objects())
     name = builder.generations[0].name
     store = open_store(f"s3://{proxied.bucket}/pages", module_server.options())  # type: ignore[attr-defined]
@@ -142,7 +132,7 @@ def test_partitions_are_bounded_by_bytes() -> None:
     ],
 )
 def test_partitions_come_in_whole_waves(mebibytes: int, slots: int | None, partitions: int) -> None:
-    url = stored(_built().objects())
+    url = stored(sealed_and_wal().objects())
     log = planned(url).partitions[0].parts[0].log
     held = [
         LocalItem(log, LocalPiece("/log", number, number + 1), (1 << 20) - OPEN_COST_BYTES)
@@ -224,7 +214,7 @@ def test_a_log_that_has_only_begun_is_skipped_among_others(tmp_path: Path) -> No
 def test_several_logs_are_distinguished(proxied: FaultProxy, tmp_path: Path) -> None:
     options: dict[str, str] = {}
     for name in ("logs/a", "logs/b", "other/a"):
-        options = _upload(proxied, name, _built().objects())
+        options = _upload(proxied, name, sealed_and_wal().objects())
     bucket = options.pop("path").rpartition("/other/a")[0]
     listed = {**options, "paths": json.dumps([f"{bucket}/logs/a", f"{bucket}/other/a"])}
     name = bucket.removeprefix("s3a://")
@@ -233,7 +223,7 @@ def test_several_logs_are_distinguished(proxied: FaultProxy, tmp_path: Path) -> 
     assert _names({**options, "path": f"{bucket}/*/[a]"}) == {f"{name}/logs/a": 14, f"{name}/other/a": 14}
     for name in ("x", "y"):
         store = open_store(str(tmp_path / "many" / name))
-        _built().put_into(store)
+        sealed_and_wal().put_into(store)
     assert _names({"path": str(tmp_path / "many" / "?")}) == {
         f"{str(tmp_path)[1:]}/many/x": 14,
         f"{str(tmp_path)[1:]}/many/y": 14,
@@ -253,7 +243,7 @@ def test_a_log_is_read_once_no_matter_how_often_it_is_named(
     spelled = ["logs/b", log.folder, f"{log.folder}/", f"file://{log.folder}", "logs/./a", str(tmp_path / "logs" / "*")]
     root = str(tmp_path)[1:]
     assert _names({"paths": json.dumps(spelled)}) == {f"{root}/logs/b": 3, f"{root}/logs/a": 2}
-    options = _upload(proxied, "once/a", _built().objects())
+    options = _upload(proxied, "once/a", sealed_and_wal().objects())
     url = options.pop("path")
     found = _names({**options, "paths": json.dumps([url, f"{url}/", f"{url[:-1]}*"])})
     assert found == {url.removeprefix("s3a://"): 14}
@@ -274,7 +264,7 @@ def test_a_log_has_the_same_name_whichever_others_there_are(tmp_path: Path) -> N
 def test_a_pattern_skips_folders_below_a_log(proxied: FaultProxy) -> None:
     options: dict[str, str] = {}
     for name in ("deep/a", "deep/b", "deep/c"):
-        options = _upload(proxied, name, _built().objects())
+        options = _upload(proxied, name, sealed_and_wal().objects())
     proxied.reset_counts()
     plan(parse_options({**options, "path": options["path"].rpartition("/")[0] + "/*"}))
     assert proxied.operations["LIST"] <= 4 + 3 * 2
@@ -343,7 +333,7 @@ def test_an_option_for_replicas_is_refused_with_a_folder(tmp_path: Path, name: s
 
 @pytest.mark.slow
 def test_a_format_is_the_one_of_folders_and_may_be_a_replicas_own(tmp_path: Path) -> None:
-    url = stored(_built().objects())
+    url = stored(sealed_and_wal().objects())
     for name in ("nope", "lines"):
         with pytest.raises(ConfigError, match=f"{url}: is a replica, and its log has format litelog: .*={name}"):
             planned(url, format=name)
