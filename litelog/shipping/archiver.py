@@ -332,6 +332,8 @@ class Archiver:
         if newest is None or newest.next != self._state.snapshot:
             newest = find_snapshot(self._context.client, self._claim)
         if newest is not None and newest.next == self._state.snapshot:
+            if self.checkpointer is not None:
+                self.checkpointer.note_sealed(ready)
             drops = self._state.drops
             made = self._snapshots.write_next(newest, ready, lambda made: self._cleanup.first_kept(made, drops))
         elif newest is not None and self._snapshots.is_own(newest, ready):

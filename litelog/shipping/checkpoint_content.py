@@ -20,11 +20,11 @@ from litelog.reading.contents import find_snapshot
 from litelog.reading.generations import read_claim_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from litelog.objects.checkpoint import Checkpoint
     from litelog.objects.claim import Claim
-    from litelog.shipping.archive_state import ArchiveState
+    from litelog.shipping.archive_state import ArchiveState, ShippedSegment
     from litelog.shipping.context import ReplicaContext
     from litelog.shipping.state import Running
 
@@ -64,6 +64,13 @@ class CheckpointContent:
         )
         self._place = source.folder
         self._newest = _RunningDigest("")
+        self._own: dict[int, AcknowledgedSegment] = {}
+        """By index: what this process sealed since the newest checkpoint, which nobody can exchange as a snapshot."""
+
+    def note_sealed(self, segments: Iterable[ShippedSegment]) -> None:
+        """Remember log segments that a snapshot is about to name, until a checkpoint states them. Any thread may call
+        it."""
+        self._own.update((each.index, _acknowledged(each)) for each in segments)
 
     def find(self, before: Checkpoint | None, state: Running, archive: ArchiveState) -> NextContent:
         """Find what the checkpoint after ``before`` states. At most a listing and a GET, and a GET for each generation
@@ -82,6 +89,9 @@ class CheckpointContent:
         reason = self._why_not_continued(before, state.claim)
         if reason is None:
             is_own = before.position.generation == state.claim.generation
+            if is_own:
+                for index in [index for index in self._own.copy() if index < before.position.index]:
+                    del self._own[index]
             held = self._held(before.position.index if is_own else 0, state, archive)
             last = before.segments[-1]
             at = next((at for at, each in enumerate(held) if each.file == last.file), None)
@@ -137,14 +147,19 @@ class CheckpointContent:
         return [found[index] for index in takewhile(found.__contains__, count(first))]
 
     def _named(self, since: int, state: Running, archive: ArchiveState) -> Iterator[AcknowledgedSegment]:
-        for shipped in archive.finished:
-            digest = None if shipped.sealed is None else shipped.sealed.digest
-            yield AcknowledgedSegment(shipped.index, shipped.file, shipped.length, shipped.crc, digest)
-        if archive.snapshot is not None and archive.snapshot <= since:
-            return
-        snapshot = find_snapshot(self._client, state.claim)
-        for entry in snapshot.segments if snapshot is not None else ():
-            yield AcknowledgedSegment(entry.index, entry.file, entry.length, entry.crc, entry.digest)
+        """Yield sealed and finished log segments from ``since`` on, those of this process last."""
+        own = self._own.copy()
+        if archive.snapshot is None or not all(index in own for index in range(since, archive.snapshot)):
+            snapshot = find_snapshot(self._client, state.claim)
+            for entry in snapshot.segments if snapshot is not None else ():
+                yield AcknowledgedSegment(entry.index, entry.file, entry.length, entry.crc, entry.digest)
+        yield from own.values()
+        yield from map(_acknowledged, archive.finished)
+
+
+def _acknowledged(shipped: ShippedSegment) -> AcknowledgedSegment:
+    digest = None if shipped.sealed is None else shipped.sealed.digest
+    return AcknowledgedSegment(shipped.index, shipped.file, shipped.length, shipped.crc, digest)
 
 
 class _RunningDigest:

@@ -23,10 +23,12 @@ from litelog.system.files import read_regular
 from litelog.system.private_files import write_private
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from litelog.objects.checkpoint_chain import StoredCheckpoint
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
-    from litelog.shipping.archive_state import ArchiveState
+    from litelog.shipping.archive_state import ArchiveState, ShippedSegment
     from litelog.shipping.checkpoint_content import NextContent
     from litelog.shipping.context import CheckpointPolicy, ReplicaContext
     from litelog.shipping.state import Running
@@ -58,6 +60,10 @@ class CheckpointWriter:
         """The newest checkpoint of the replica; None if it has none, or before the first look."""
         self.written = 0
         """How many checkpoints were put."""
+
+    def note_sealed(self, segments: Iterable[ShippedSegment]) -> None:
+        """Remember log segments that a snapshot is about to name. Any thread may call it."""
+        self._content.note_sealed(segments)
 
     def write_next(self, state: Running, archive: ArchiveState) -> bool:
         """Write the next checkpoint, unless it would state nothing new. Return whether it was written: then there may

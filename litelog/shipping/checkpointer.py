@@ -16,11 +16,11 @@ from litelog.shipping.checkpoint_writer import CheckpointWriter
 from litelog.shipping.retried_work import AT_ONCE, FailureLog, RetriedWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
-    from litelog.shipping.archive_state import ArchiveState
+    from litelog.shipping.archive_state import ArchiveState, ShippedSegment
     from litelog.shipping.context import CheckpointPolicy, ReplicaContext
     from litelog.shipping.state import Running
 
@@ -70,6 +70,10 @@ class Checkpointer:
         changed = context.events.on_archive_changed
         self._background = RetriedWork(context, _FAILURES, self._find_due, self._work, changed)
         self._lock = self._background.lock
+
+    def note_sealed(self, segments: Iterable[ShippedSegment]) -> None:
+        """Remember the digests of log segments that a snapshot is about to name."""
+        self._writer.note_sealed(segments)
 
     def wake(self) -> None:
         """Start the work that is due, in the background."""

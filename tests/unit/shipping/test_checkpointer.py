@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.copying.execution import copy
+from litelog.objects import snapshot as snapshots
 from litelog.objects.checkpoint import encode, fold
 from litelog.objects.checkpoint_chain import join, link, newest_first
 from litelog.objects.layout import checkpoint_key, parse_checkpoint, parse_sealed, parse_snapshot, parse_wal
@@ -32,9 +33,11 @@ from litelog.checkpoints.signing import SigningKey
 from litelog.formats.registry import open_format
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from typing import BinaryIO
+
+    from typing_extensions import Buffer
 
     from litelog.checkpoints.held_history import CheckpointComparison
     from litelog.objects.checkpoint import Checkpoint
@@ -170,6 +173,29 @@ def test_a_checkpoint_states_only_what_is_new_and_reads_nothing_old(
     assert len(newest.segments) == 1
     assert newest.earlier == 8
     assert compare(store).compared == 9
+
+
+class ExchangingStore(CountingStore):
+    """A thief writes another digest into each snapshot, before anybody reads it."""
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        super().put(key, body, create_only=create_only)
+        if parse_snapshot(key) is not None:
+            made = snapshots.decode(key, self.inner.open(key).read())
+            forged = tuple(replace(entry, digest="0" * 64) for entry in made.segments)
+            self.inner.put(key, [snapshots.encode(replace(made, segments=forged))], create_only=False)
+
+
+def test_a_digest_that_a_thief_wrote_into_a_snapshot_is_not_signed(
+    log: LogBuilder, state: str, clock: ManualClock, keys: Path
+) -> None:
+    store = ExchangingStore(MemoryStore("test"))
+    signed = Signed(log, store, state, clock, keys)
+    for _ in range(8):
+        signed.roll()
+    signed.hour()
+    assert len(chain(store)) > 4
+    assert stated(join(chain(store))) == held(log)
 
 
 def test_the_chain_goes_on_after_restarts_and_without_the_state_folders_file(
