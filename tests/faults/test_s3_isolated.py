@@ -156,6 +156,7 @@ def test_check_shows_which_fencing_it_is_good_for(bench: Bench, run: Run) -> Non
     *steps, result = lines(done.stdout)
     assert done.returncode == ExitCode.FAILURE
     assert result.pop("replica").startswith("s3://")
+    assert result.pop("access")["thief"]
     assert result == {"version": 1, "fencing": "required", "usable": False, "usable_fencing": ["isolated"]}
     outcomes = {step["step"]: step["outcome"] for step in steps}
     assert outcomes.pop("create-only put refused") == "failed"
@@ -167,5 +168,6 @@ def test_check_shows_which_fencing_it_is_good_for(bench: Bench, run: Run) -> Non
     assert done.returncode == ExitCode.DONE
     assert {step["outcome"] for step in steps} == {"passed"}
     assert result.pop("replica").startswith("s3://")
+    assert {each["may"] for each in result.pop("access")["thief"]} <= {True, False}
     assert result == {"version": 1, "fencing": "required", "usable": True, "usable_fencing": ["required", "isolated"]}
     assert not list(bench.open(direct=True).list(""))

@@ -161,7 +161,11 @@ DELETION = (
     found(
         "what is retained is what the oldest point of the window needs",
         "three snapshots are retained",
-        RemovedCode("retention/plan", "        if last_cut < cut:\n", "        if last_cut < cut + 1:\n"),
+        RemovedCode(
+            "retention/plan",
+            "        if last_cut < cut or (is_covered and last_cut < LASTING):\n",
+            "        if last_cut < cut + 1 or (is_covered and last_cut < LASTING):\n",
+        ),
     ),
 )
 
