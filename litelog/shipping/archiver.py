@@ -7,7 +7,6 @@ reported. The thread that ships reports each WAL segment (``shipped``). Any thre
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -210,11 +209,11 @@ class Archiver:
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` until no step is running; whether that is so."""
-        until = time.monotonic() + seconds
-        is_idle = self._background.wait(seconds)
-        if self.checkpointer is None:
-            return is_idle
-        return self.checkpointer.wait(max(0.0, until - time.monotonic())) and is_idle
+        clock = self._context.clock
+        until = clock.monotonic() + seconds
+        if not self._background.wait(seconds):
+            return False
+        return self.checkpointer is None or self.checkpointer.wait(max(0.0, until - clock.monotonic()))
 
     def _on_idle(self) -> None:
         self._answer()

@@ -60,8 +60,8 @@ def test_every_event_of_a_log_line_is_documented_and_occurs() -> None:
 
 
 def events_in_code() -> Iterator[str]:
-    """The event names in calls of ``fields``, ``say`` and ``report_gaps``, and those that are phases."""
-    places = {"fields": 0, "say": 1, "report_gaps": 2}
+    """The event names in calls of ``fields``, ``say``, ``FailureLog`` and ``report_gaps``, and of final phases."""
+    places = {"fields": 0, "say": 1, "FailureLog": 1, "report_gaps": 2}
     yield from (phase.value for phase in TERMINAL_PHASES)
     root = DOCUMENT.parents[2]
     for path in (each for folder in ("litelog", "cmd", "replica_clients") for each in (root / folder).rglob("*.py")):
