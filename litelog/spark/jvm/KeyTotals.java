@@ -56,11 +56,11 @@ final class KeyTotals implements PartitionReader<ColumnarBatch> {
 
   @Override
   public boolean next() throws IOException {
-    Arrays.fill(slots, null);
     count = 0;
     if (isOneByOne) {
       return records.next();
     }
+    Arrays.fill(slots, null);
     for (long read = 0; count < MOST_KEYS && !isOneByOne && records.next(); ) {
       read += records.get().numRows();
       add(records.get());
