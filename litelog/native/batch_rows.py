@@ -73,8 +73,8 @@ def take_batches(data: memoryview, layout: FrameLayout, fields: Sequence[Field])
     position = 0
     while not parts or filled[_IS_FULL]:
         filled[[_ROWS, _HEADED, _TAKEN, _IS_FULL]] = 0
-        most = _guess_rows(data, position) << len(parts)
-        part = _take_part(library, data, position, (layout, fields), most, content, filled)
+        most, capacity = (guess << len(parts) for guess in _guess(data, position))
+        part = _take_part(library, data, position, (layout, fields), most, capacity, content, filled)
         parts.append(part)
         position = int(part.bounds[-1])
     return parts[0] if len(parts) == 1 else _join(parts, len(data))
@@ -86,12 +86,12 @@ def _take_part(
     start: int,
     described: tuple[FrameLayout, Sequence[Field]],
     most: int,
+    capacity: int,
     content: npt.NDArray[np.uint8],
     filled: Int64s,
 ) -> BatchRows:
-    """The batches from ``start`` on, with up to ``most`` rows."""
+    """The batches from ``start`` on: up to ``capacity`` of them, with up to ``most`` rows."""
     size, (layout, fields) = len(data), described
-    capacity = (size - start) // HEADER_BYTES
     bounds, after = np.empty(capacity + 1, np.int64), np.empty(capacity, np.int64)
     numbers, rows = np.empty((len(fields), capacity), np.int64), np.empty((_COLUMNS, most), np.int64)
     given = (read(data), size, start, np.array(layout, np.int64), np.array(fields, np.int64), len(fields))
@@ -101,9 +101,9 @@ def _take_part(
         raise ValueError(f"{layout} is not a layout of Kafka's batches")
     values, keys = int(filled[_VALUE_BYTES]), bool(filled[_KEYS])
     return BatchRows(
-        bounds=bounds[: found + 1].copy(),
-        fields=numbers[:, :found].copy(),
-        rows_after=after[:found].copy(),
+        bounds=bounds[: found + 1],
+        fields=numbers[:, :found],
+        rows_after=after[:found],
         taken=int(filled[_TAKEN]),
         rows=rows[:_ROW_COLUMNS, : int(filled[_ROWS])],
         headed=rows[_ROW_COLUMNS:, : int(filled[_HEADED])].copy(),
@@ -114,15 +114,16 @@ def _take_part(
     )
 
 
-def _guess_rows(data: memoryview, at: int) -> int:
-    """How many records there are from ``at`` on, if all batches are like the first one; at least as many as it
-    states, if its length allows them."""
+def _guess(data: memoryview, at: int) -> tuple[int, int]:
+    """How many records and how many batches there are from ``at`` on, if all batches are like the first one; at least
+    as many records as that one states, if its length allows them."""
     left = len(data) - at
     if left < HEADER_BYTES:
-        return 0
+        return 0, 0
     head = data[at : at + HEADER_BYTES]
-    length, count = int.from_bytes(head[_LENGTH], "big"), int.from_bytes(head[_COUNT], "big")
-    return min(left // _FEWEST_RECORD_BYTES, count * left // max(length, HEADER_BYTES) * 17 // 16 + count + 64)
+    length, count = max(int.from_bytes(head[_LENGTH], "big"), HEADER_BYTES), int.from_bytes(head[_COUNT], "big")
+    batches = left // length * 17 // 16 + 64
+    return min(left // _FEWEST_RECORD_BYTES, count * left // length * 17 // 16 + count + 64), batches
 
 
 def _join(parts: list[BatchRows], keys_at: int) -> BatchRows:

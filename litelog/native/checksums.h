@@ -73,7 +73,7 @@ static uint32_t take_words(const struct crc *crc, uint32_t state, bytes at, int6
 {
     for (; count >= 8; at += 8, count -= 8)
         state = take_few(crc, state, at, 8);
-    return take_few(crc, state, at, count);
+    return count ? take_few(crc, state, at, count) : state;
 }
 
 #if defined(__x86_64__)

@@ -17,7 +17,7 @@ int64_t litelog_find_breaks(const int64_t *starts, const int64_t *lengths, int64
 
 static inline void copy(uint8_t *to, bytes from, int64_t count)
 {
-    if (count < 32 || count > 1024) {
+    if (count < 32 || count > 8192) {
         memcpy(to, from, (size_t)count);
         return;
     }

@@ -11,15 +11,31 @@ static inline uint32_t number(bytes at, int64_t is_big)
     return is_big ? __builtin_bswap32(value) : value;
 }
 
-/* A number of 1, 2, 4 or 8 bytes; with a sign if the width is negative. */
+/* A number of 1, 2, 4 or 8 bytes; with a sign if the width is negative. Each width has a load of its own: bytes that are
+   stored one by one and loaded as a whole wait for the store. */
 static inline int64_t field(bytes at, int64_t width, int64_t is_big)
 {
-    int64_t size = width < 0 ? -width : width, spare = 64 - 8 * size;
-    uint64_t value = 0;
+    uint64_t eight;
+    uint32_t four;
+    uint16_t two;
 
-    memcpy(&value, at, (size_t)size);
-    value = is_big ? __builtin_bswap64(value) : value << spare;
-    return width < 0 ? (int64_t)value >> spare : (int64_t)(value >> spare);
+    switch (width) {
+    case 8:
+    case -8:
+        memcpy(&eight, at, 8);
+        return (int64_t)(is_big ? __builtin_bswap64(eight) : eight);
+    case 4:
+    case -4:
+        four = number(at, is_big);
+        return width < 0 ? (int32_t)four : (int64_t)four;
+    case 2:
+    case -2:
+        memcpy(&two, at, 2);
+        two = is_big ? __builtin_bswap16(two) : two;
+        return width < 0 ? (int16_t)two : (int64_t)two;
+    default:
+        return width < 0 ? (int8_t)*at : (int64_t)*at;
+    }
 }
 
 /* Whether each field, a place and a width, lies in the fewest bytes of a frame. */

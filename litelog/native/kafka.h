@@ -284,8 +284,8 @@ static int take_batch(bytes data, bytes head, bytes end, const struct rows *rows
  * Rows are written up to the first batch that is compressed, or that is not plainly right; control batches have none.
  * Rows are eleven columns of `row_capacity` numbers each, in the order of the enumeration above. Values lie back to back
  * at the start of `content`, and keys from `value_room` on. `filled` says how much of all that is filled, and how many
- * batches have their rows. Stops before a batch for whose records there are not enough rows left, and says so. Returns
- * the number of batches; -1 for a layout that cannot be.
+ * batches have their rows. Stops before a batch for which there is no room, or not for all its records, and says so.
+ * Returns the number of batches; -1 for a layout that cannot be.
  */
 int64_t litelog_take_batches(bytes data, int64_t size, int64_t start, const int64_t *layout,
                              const int64_t *fields, int64_t field_count, int64_t *bounds, int64_t *numbers,
@@ -320,5 +320,7 @@ int64_t litelog_take_batches(bytes data, int64_t size, int64_t start, const int6
         position += total;
         bounds[++count] = position;
     }
+    if (count == capacity && size - position >= layout[FEWEST])
+        filled[IS_FULL] = 1;
     return count;
 }

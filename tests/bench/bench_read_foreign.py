@@ -35,6 +35,8 @@ from tests.builders.kafka_log import write_batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from litelog.formats import LogFormat
+
 ARROW, LOOP, CHECKSUM = "to Arrow", "loop", "CRC-32C alone"
 KAFKA_VALUE_BYTES = 100
 
@@ -217,9 +219,9 @@ SAMPLES = {
 }
 
 
-def read(format_name: str, sample: Sample, piece_bytes: int) -> int:
+def read(form: LogFormat, sample: Sample, piece_bytes: int) -> int:
     """Read the log segment piece by piece, as a reader of a file does, and return the number of records."""
-    form, expect, data = open_format(format_name), Expectation(), sample.data
+    expect, data = Expectation(), sample.data
     offset = records = 0
     while offset < len(data):
         scan, columns = scan_columns(form, sample.name, data[offset : offset + piece_bytes], offset, expect)
@@ -243,9 +245,9 @@ def checksum(data: memoryview, piece_bytes: int) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(format_name: str, size: int, commit: int, rounds: int, as_json: bool) -> None:
     keep_freed_memory()  # as the commands do
-    sample = SAMPLES[format_name](size << 20, commit)
+    sample, form = SAMPLES[format_name](size << 20, commit), open_format(format_name.removesuffix("-sets"))
     calls: dict[str, Callable[[], int]] = {
-        ARROW: lambda: read(format_name.removesuffix("-sets"), sample, LARGE_PIECE_BYTES),
+        ARROW: lambda: read(form, sample, LARGE_PIECE_BYTES),
         LOOP: lambda: sample.loop(sample.data),
         CHECKSUM: lambda: checksum(sample.data, LARGE_PIECE_BYTES),
     }
