@@ -39,7 +39,7 @@ from litelog.shipping.state import StateFolder
 from litelog.shipping.takeover import Takeover
 from litelog.stores.capabilities import LocksObjects
 from litelog.stores.checking_store import CheckingStore
-from litelog.stores.metered_store import MeteredStore
+from litelog.stores.metered_store import MeteredLocks, MeteredStore
 from litelog.stores.missing import require_no_log
 from litelog.stores.object_store import ObjectReplicaClient, Rooted
 from litelog.stores.registry import local_folder, open_store, redact
@@ -209,7 +209,12 @@ def _open_replica(
     if isinstance(plain, LocksObjects) and (locks := plain.locks) is not None:
         patient_client = ObjectReplicaClient(RetryingStore(store, tools.stop_requested, random=tools.random))
         task.lock_extension = LockExtension(
-            locks, patient_client, context.settings, path, known=lambda: made.archived, clock=tools.clock
+            MeteredLocks(locks, counters.requests),
+            patient_client,
+            context.settings,
+            path,
+            known=lambda: made.archived,
+            clock=tools.clock,
         )
     if replica.scrub_interval != 0:
         task.scrub = _make_scrub(source, replica, store, path, made, tools)

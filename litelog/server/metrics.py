@@ -225,7 +225,7 @@ OF_REPLICA = (
     _counter(
         "litelog_requests_total",
         ("kind", "result"),
-        "Requests to the store: put, get, list or delete; ok, exists, not_found, not_offered or error.",
+        "Requests to the store: put, get, list, delete or lock; ok, exists, not_found, not_offered or error.",
         lambda counters: counters.requests.requests.items(),
     ),
     _counter(
@@ -252,7 +252,7 @@ REQUEST_DURATION = MetricSpec(
     "litelog_request_duration_seconds",
     "histogram",
     ("kind",),
-    "How long requests to all stores took, including failed ones: put, get, list or delete.",
+    "How long requests to all stores took, including failed ones: put, get, list, delete or lock.",
 )
 VERDICT = MetricSpec(
     "litelog_verdict", "gauge", (), "The worst verdict on any replica: 0 safe, 1 unknown, 2 late, 3 unsafe."

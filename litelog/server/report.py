@@ -62,7 +62,7 @@ class WrittenReport(_Part):
 class RequestCount(_Part):
     """Requests of a replica's store since the daemon started."""
 
-    kind: str = Field(description="put, get, list or delete.")
+    kind: str = Field(description="put, get, list, delete or lock (extends the lock of an object).")
     result: str = Field(description="ok, exists, not_found, not_offered or error.")
     count: int = Field(description="Number of requests.")
 

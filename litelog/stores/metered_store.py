@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.stores.capabilities import KeyVersions, VersionListing
+    from litelog.stores.capabilities import KeyVersions, ObjectLocks, VersionListing
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
     from litelog.system.clock import Clock
 
@@ -67,7 +67,7 @@ class Histogram:
             return Durations(tuple(self._counts), self._total)
 
 
-KINDS = ("put", "get", "list", "delete")
+KINDS = ("put", "get", "list", "delete", "lock")
 RESULTS = ("ok", "exists", "not_found", "not_offered", "error")
 
 
@@ -152,6 +152,22 @@ class _MeteredVersions:
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[KeyVersions]:
         return _metered(self._meter, lambda: self._inner.list(prefix, start_after))
+
+
+class MeteredLocks:
+    """ObjectLocks whose requests to the inner store are counted by a meter: listings, and extensions as ``lock``."""
+
+    def __init__(self, inner: ObjectLocks, meter: RequestMeter) -> None:
+        self._inner = inner
+        self._meter = meter
+        self.retain = inner.retain
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return _metered(self._meter, lambda: self._inner.list(prefix))
+
+    def extend(self, key: str) -> None:
+        with self._meter.request("lock"):
+            self._inner.extend(key)
 
 
 def _metered(meter: RequestMeter, start: Callable[[], Iterator[_Listed]]) -> Iterator[_Listed]:

@@ -160,11 +160,16 @@ def test_mistakes_are_named_before_anything_is_read(
     assert sorted(path.name for path in shipped.folder.glob("c*")) == ["c1"]
 
 
-def test_a_daemon_signs_and_verify_compares_with_its_checkpoints(litelog: Command) -> None:
+def _make_key(litelog: Command) -> None:
+    """Make a key in ``sign.pem``, with its public key in ``pub.pem``."""
     made = litelog("key", "new", "--signing", "-o", "sign.pem")
     assert made.code == 0, made.err
     (litelog.folder / "pub.pem").write_text(made.out)
     assert litelog("key", "show", "sign.pem").out == made.out
+
+
+def test_a_daemon_signs_and_verify_compares_with_its_checkpoints(litelog: Command) -> None:
+    _make_key(litelog)
     litelog.lines(50)
     (litelog.folder / "litelog.yml").write_text(
         f"logs:\n  - path: log\n    replicas:\n      - url: {litelog.folder}/backup\n"
@@ -177,8 +182,11 @@ def test_a_daemon_signs_and_verify_compares_with_its_checkpoints(litelog: Comman
         assert done.code == 0, done.err
     checkpoints = sorted((litelog.folder / "backup" / "checkpoints").rglob("*.json"))
     assert len(checkpoints) == 2
+    unsigned = litelog("verify", "backup").out.splitlines()
+    assert "the replica holds 2 checkpoints; verify --trusted-key PEM_FILE shows who signed them" in unsigned
     done = litelog("verify", "backup", "--trusted-key", "pub.pem")
     assert (done.code, "the checkpoint 2 of " in done.out.splitlines()[-1]) == (ExitCode.DONE, True), done.out
+    assert "the replica holds 2 checkpoints" in done.out.splitlines(), "the option was given"
     (report,) = litelog("verify", "backup", "--trusted-key", "pub.pem", "--json").lines
     assert (report["checkpoints"], report["checkpoint"]["number"]) == (2, 2)
     known = shutil.copy(checkpoints[-1], litelog.folder / "known")

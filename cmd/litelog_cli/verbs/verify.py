@@ -230,7 +230,7 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
     else:
         if local is not None:
             echo()
-        _print(report, scope, drill)
+        _print(report, scope, drill, has_keys=bool(options.trusted_keys))
         checkpoints.show()
         if local is not None and local_exit_code(local, strict=options.strict) is not ExitCode.DONE:
             echo(f"the log's own files: {local_verdict(local)}")
@@ -343,7 +343,7 @@ def _is_unchecked(report: VerifyReport) -> bool:
     return 0 < report.share < 1 and not report.content_bytes and bool(report.sealed_segments + report.wal_segments)
 
 
-def _print(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> None:
+def _print(report: VerifyReport, scope: Scope, drill: DrillResult | None, *, has_keys: bool) -> None:
     columns = ("generation", "relation", "state", "end", "next", "snapshots", "sealed", "WAL")
     rows = [
         (
@@ -371,7 +371,7 @@ def _print(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> Non
     for name in report.unknown_formats:
         echo(f"format {name} is not installed here: its commits were not checked")
     echo()
-    for line in summary(report, scope, drill):
+    for line in summary(report, scope, drill, has_keys=has_keys):
         echo(line)
 
 
@@ -415,8 +415,8 @@ def _about_versions(report: VerifyReport) -> Iterator[str]:
         )
 
 
-def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> Iterator[str]:
-    """Yield what was read and compared, and the verdict at the end."""
+def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None, *, has_keys: bool = False) -> Iterator[str]:
+    """Yield what was read and compared, and the verdict at the end. ``has_keys``: whether --trusted-key is given."""
     if report.hidden:
         yield (
             f"looked at the names, sizes and framing of {format_count(report.hidden, 'object')} "
@@ -432,7 +432,8 @@ def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> It
         f"{format_size(report.content_bytes)} of the log in {format_duration(report.seconds)}"
     )
     if report.checkpoints:
-        yield f"{format_count(report.checkpoints, 'checkpoint')}; verify --trusted-key shows who signed them"
+        hint = "" if has_keys else "; verify --trusted-key PEM_FILE shows who signed them"
+        yield f"the replica holds {format_count(report.checkpoints, 'checkpoint')}{hint}"
     if not scope.is_all:
         yield f"sampled {scope.share * 100:g}% of the contents: --sample {scope.share * 100:g}% --seed {scope.seed}"
     if report.against is not None:

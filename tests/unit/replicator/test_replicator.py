@@ -37,7 +37,7 @@ from tests.builders.stores import CountingStore, Fault, FaultyStore, PausingStor
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from typing_extensions import Buffer
@@ -398,6 +398,49 @@ def test_idle_means_no_request(
             other.append(1)
     assert running.error is None
     assert store.total() == before
+
+
+class OldLocks:
+    """The locks of a store whose objects were all put in 1970."""
+
+    retain = 3600.0
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return ((info.key, 0) for info in self._store.list(prefix))
+
+    def extend(self, key: str) -> None:
+        self._store.open(key).close()
+
+
+class LockingStore(MemoryStore):
+    """A store that locks its objects."""
+
+    @property
+    def locks(self) -> OldLocks:
+        return OldLocks(self)
+
+
+def test_requests_that_extend_locks_are_counted_with_the_other_requests(
+    log: LogBuilder, make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore]
+) -> None:
+    store = stores["testing://locking"] = LockingStore("locking")
+    with Running(make((log, ["testing://locking"]))) as running:
+        progress.wait_for_end(log, "memory://locking")
+        (task,) = running.replicator._scheduler.tasks
+    assert running.error is None
+    assert task.lock_extension is not None
+    assert task.counters is not None
+    requests = task.counters.requests
+    before = dict(requests.requests)
+    result = task.lock_extension.run(threading.Event())
+    assert result is not None
+    assert result.error is None
+    assert requests.requests["lock", "ok"] == result.extended == len(list(store.list(""))) > 0
+    assert requests.durations["lock"].observed == result.extended
+    assert requests.requests["list", "ok"] > before["list", "ok"], "the listing of the round is a request, too"
 
 
 @given(seed=st.integers(), failures=st.integers(1, 200))

@@ -42,6 +42,7 @@ def test_each_request_is_counted_by_kind_and_result() -> None:
         "get": 2,
         "list": 2,
         "delete": 1,
+        "lock": 0,
     }
 
 
