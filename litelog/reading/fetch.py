@@ -144,6 +144,7 @@ class OrderedPool:
     """Threads that process items in order. With one worker, the caller's thread does the work."""
 
     def __init__(self, workers: int) -> None:
+        self.workers = workers
         self._ahead = workers * AHEAD_PER_WORKER
         self._executor = ThreadPoolExecutor(workers, "verify") if workers > 1 else None
 

@@ -56,7 +56,7 @@ PARALLELISM = 4
 
 MAX_PARALLELISM = 64
 """Each thread holds one object, or one run of a sealed segment's frames: at most 112 MiB, if it is one commit of the
-largest size."""
+largest size. In addition, a few MiB of two sealed segments wait until they are hashed."""
 
 
 def verify(  # noqa: PLR0913 - each is a choice of its own

@@ -23,7 +23,7 @@ from litelog.verify.findings import Anomaly, AnomalyKind, anomaly_of
 from litelog.verify.inventory import sealed_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from litelog.formats import LogFormat
@@ -67,8 +67,11 @@ class SealedChecks:
         """Read the sealed segments of all generations, then report the named ones that are missing."""
         self._first_wal = {name: held.first_wal for name, held in generations.items()}
         wanted = [held for held in generations.values() if held.sealed]
-        for read in pool.map(self._reader.read, self._listed(wanted)):
-            self._take(read)
+        total = sum(held.sealed for held in wanted)
+        groups = cut_groups(self._listed(wanted), total, 2 * pool.workers)
+        for reads in pool.map(self._reader.read_together, groups):
+            for read in reads:
+                self._take(read)
         gone = [key for key, named in self._snapshots.named.items() if not named.seen and self._is_gone(named.entry)]
         try:
             left = self._snapshots.names_now(generations) if gone else ()
@@ -209,6 +212,25 @@ def _place_of(entry: SnapshotEntry) -> tuple[Generation, int, int]:
     return entry.generation, entry.sealed_index, entry.size
 
 
+TOGETHER = 2
+"""How many sealed segments a thread reads in turn."""
+
+
+def cut_groups(
+    listed: Iterable[tuple[Generation, int, int]], total: int, most_alone: int
+) -> Iterator[list[tuple[Generation, int, int]]]:
+    """Groups of TOGETHER sealed segments of the ``total`` that are listed; each of the last ``most_alone`` is alone, so
+    that no thread waits for another at the end."""
+    group: list[tuple[Generation, int, int]] = []
+    for number, one in enumerate(listed):
+        group.append(one)
+        if len(group) == TOGETHER or total - number <= most_alone:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
 HASHED_LATER_BYTES = 4 << 20
 """The bytes of a log segment that may wait until they are hashed together with those of another one."""
 
@@ -261,10 +283,27 @@ class SealedVerifier:
     def read(self, listed: tuple[Generation, int, int]) -> SealedRead:
         """Read and check the sealed segment of a generation and index, with its listed size in bytes. Raises no error
         of the store."""
+        return self.read_together((listed,))[0]
+
+    def read_together(self, listed: Sequence[tuple[Generation, int, int]]) -> list[SealedRead]:
+        """As ``read``, for several: a run of each in turn, so that this thread computes their SHA-256 two at a time."""
+        found: dict[int, SealedRead] = {}
+        going = {number: self._steps(one) for number, one in enumerate(listed)}
+        while going:
+            for number, steps in list(going.items()):
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    found[number] = end.value
+                    del going[number]
+        return [found[number] for number in range(len(listed))]
+
+    def _steps(self, listed: tuple[Generation, int, int]) -> Generator[None, None, SealedRead]:
+        """Read and check a sealed segment; pauses after each run."""
         if listed in self._known:
             return self._known[listed]
         try:
-            return self._read(*listed)
+            return (yield from self._read(*listed))
         except NotFoundError:
             return SealedRead(*listed, gone=True)
         except StoreError as error:
@@ -296,7 +335,7 @@ class SealedVerifier:
             return None  # it was read before
         return None
 
-    def _read(self, generation: Generation, index: int, size: int) -> SealedRead:
+    def _read(self, generation: Generation, index: int, size: int) -> Generator[None, None, SealedRead]:
         key = sealed_key(generation, index)
         try:
             footer = self._checked_footer(key, size)
@@ -308,6 +347,7 @@ class SealedVerifier:
             content += length
             if problem is not None and len(problems) < MAX_PROBLEMS:
                 problems.append(problem)
+            yield
         identity = (footer.log, footer.format, footer.owner)
         entry = make_entry(footer, size)
         return SealedRead(generation, index, size, entry, identity, footer.previous, tuple(problems), content=content)
@@ -328,9 +368,11 @@ class SealedVerifier:
         sha = joint_sha256(HASHED_LATER_BYTES)
         whole = True
         for data, problem in self._read_runs(key, footer):
+            length = len(data)
             sha.update(data)
             whole &= problem is None
-            yield len(data), problem
+            del data  # another sealed segment's run takes its place in memory
+            yield length, problem
         if whole and (digest := sha.hexdigest()) != footer.digest:
             yield 0, _other(key, "SHA-256 of the log segment", footer.digest, digest)
 
@@ -342,9 +384,12 @@ class SealedVerifier:
             for run in footer.frames.runs():
                 body = _read_all(key, stream, len(footer.frames.stored_range(run)))
                 try:
-                    yield self._decode(key, footer, run, body), None
+                    found: tuple[memoryview, Anomaly | None] = self._decode(key, footer, run, body), None
                 except CorruptionError:
-                    yield self._read_run(key, footer, run)
+                    found = self._read_run(key, footer, run)
+                del body
+                yield found
+                del found
 
     def _read_run(self, key: str, footer: SealedFooter, run: range) -> tuple[memoryview, Anomaly | None]:
         """Read one run, up to READ_ATTEMPTS times, as bytes may change in transit."""
