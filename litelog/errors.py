@@ -7,10 +7,10 @@ there, as a subclass of one of these.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.installation import install_command
 
 if TYPE_CHECKING:

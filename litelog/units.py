@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+
+from litelog.dataclass import dataclass
 
 Time = int | datetime
 """A point in time as callers give it: microseconds since 1970, or an aware datetime."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, CorruptionError, ExitCode, NothingToRestoreError, OutputExistsError
 from litelog.units import format_count, format_second
 from litelog_cli.output import echo, json_time

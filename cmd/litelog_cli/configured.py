@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.objects.layout import Fencing
 from litelog_cli.arguments import is_replica
 from litelog_cli.config_file import read_config

@@ -7,10 +7,10 @@ import json
 import os
 import socket
 import ssl
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 from litelog.system.files import read_regular
 from litelog_cli.config_file import choose_state_dir

@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Self
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog_cli.output import echo
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, LitelogError
 from litelog.units import format_count, format_duration, format_size
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.units import StartKind, StartPoint
 from litelog_cli.arguments import opened_replica
 from litelog_cli.logging_setup import say

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NoReplicaError, ReplicaGapError, UnknownVersionError
 from litelog.objects.chain import never_began
 from litelog.objects.position import epoch_of

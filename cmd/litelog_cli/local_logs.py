@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.errors import ExitCode
 from litelog.units import format_count, format_duration, format_size
 from litelog_cli.arguments import is_replica

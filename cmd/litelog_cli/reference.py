@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog_cli.main import litelog
 from litelog_cli.output import echo_lines
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.formats import Expectation, shown_lowest
 from litelog_cli.listing import ratio

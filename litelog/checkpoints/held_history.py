@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, NotFoundError, UnknownVersionError
 from litelog.objects.checkpoint import Checkpoint, CheckpointSegment
 from litelog.objects.claim import Relation

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.checkpoints.held_history import CheckpointComparison, HeldHistory
 from litelog.checkpoints.signing import has_signature
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, NotFoundError, NothingToRestoreError, UnknownVersionError
 from litelog.objects.checkpoint_chain import StoredCheckpoint, decode_stored, join, link, newest_first
 from litelog.objects.layout import checkpoint_key

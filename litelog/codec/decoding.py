@@ -15,12 +15,13 @@ import reprlib
 import types
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from litelog.codec.lz4_frames import FrameError
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 
 if TYPE_CHECKING:

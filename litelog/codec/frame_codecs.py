@@ -5,11 +5,11 @@ LZ4 and LZ4 HC write the same frames, so a footer names only their codec.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from litelog.codec import lz4_frames, zstd_frames
+from litelog.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,6 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ import lz4.block
 import lz4.frame
 import xxhash
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 
 if TYPE_CHECKING:

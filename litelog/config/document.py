@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from yaml.composer import ComposerError
 
+from litelog.dataclass import dataclass
 from litelog.stores.registry import redact
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.consumers.position_file import PositionFolder
 from litelog.consumers.position_objects import PositionObjects
 from litelog.consumers.served_positions import ServedPositions
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError, SourceMissingError, StoreError
 from litelog.formats.capabilities import is_divisible
 from litelog.formats.registry import open_stored_format

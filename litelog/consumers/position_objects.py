@@ -9,10 +9,11 @@ import logging
 import secrets
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog.consumers.positions import require_name
+from litelog.dataclass import dataclass
 from litelog.errors import (
     ConfigError,
     ConsumerMovedError,

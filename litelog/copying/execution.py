@@ -12,13 +12,13 @@ that a snapshot covers.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from litelog.copying.inventory import list_both
 from litelog.copying.positions import carry_positions, read_positions
 from litelog.copying.verified_objects import chained, is_same, read_object
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, ExistsError, NotACopyError, NotFoundError, ReplicaGapError
 from litelog.objects import layout
 from litelog.reading.fetch import ordered_prefetch

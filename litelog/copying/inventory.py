@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from litelog.copying.verified_objects import is_same
+from litelog.dataclass import dataclass
 from litelog.errors import NoReplicaError, NotACopyError
 from litelog.objects import layout
 from litelog.objects.position import Generation, epoch_of

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from litelog.copying.execution import PARALLELISM, copy
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, LitelogError, NoReplicaError
 from litelog.stores.missing import find_replicas
 from litelog.stores.opening import naming_replica, open_copy, open_retrying

@@ -8,10 +8,10 @@ object that nothing names is read until two reads agree. ``verify`` checks wheth
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, StoreError
 from litelog.objects import claim as claims
 from litelog.objects import layout, wal_segment

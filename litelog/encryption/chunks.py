@@ -6,9 +6,10 @@ Specified in litelog/encryption/README.md#encrypted-objects.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from litelog.dataclass import dataclass
 from litelog.encryption.libraries import import_cryptography
 from litelog.errors import CorruptObjectError
 

@@ -9,9 +9,10 @@ import base64
 import binascii
 import os
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.encryption.commands import run_command
 from litelog.encryption.libraries import import_pyrage
 from litelog.encryption.passphrases import decrypt_with_passphrase

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hmac
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 
+from litelog.dataclass import dataclass
 from litelog.encryption.chunks import ObjectCipher
 from litelog.encryption.libraries import import_cryptography
 

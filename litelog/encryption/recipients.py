@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.encryption.commands import run_command
 from litelog.encryption.libraries import import_pyrage
 from litelog.encryption.passphrases import encrypt_for_passphrase

@@ -5,13 +5,13 @@ No loop runs per record until a caller asks for records. pyarrow is optional: it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.formats.extra_columns import NO_COLUMNS
 from litelog.installation import install_command

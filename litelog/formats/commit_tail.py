@@ -7,12 +7,12 @@ Specified in litelog/formats/README.md#damage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from litelog.codec.checksum import crc32c
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
 

@@ -5,10 +5,11 @@ Specified in litelog/formats/README.md#columns-of-the-formats-own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from litelog.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

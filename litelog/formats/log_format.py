@@ -9,9 +9,11 @@ Specified in litelog/formats/README.md#the-contract.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
+
+from litelog.dataclass import dataclass
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -5,9 +5,9 @@ Specified in litelog/formats/README.md#file-names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from litelog.dataclass import dataclass
 from litelog.errors import WrongFormatError
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.formats.signatures import refuse_others

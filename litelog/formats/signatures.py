@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import WrongFormatError
 from litelog.formats.log_format import MAX_COMMIT_BYTES
 

@@ -6,11 +6,11 @@ Specified in litelog/fragments/README.md#names.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, NothingToRestoreError
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, StoreError
 from litelog.fragments.content import FragmentTooLongError, FragmentTooShortError, check_content
 from litelog.fragments.cover import find_cover, find_gaps, list_fragments

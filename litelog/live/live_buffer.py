@@ -10,10 +10,11 @@ import logging
 import threading
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from litelog.dataclass import dataclass
 from litelog.errors import DivergedError, LitelogError, SourceMissingError
 from litelog.events import fields, is_worth_logging
 from litelog.log.follower import Follower

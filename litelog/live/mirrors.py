@@ -6,9 +6,9 @@ Specified in litelog/live/README.md#mirrors.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.log.mirror_registry import MOST_MIRRORS, RECORD_SECONDS, KnownMirror, MirrorRegistry
 from litelog.system.change_signal import ChangeSignal
 

@@ -10,9 +10,9 @@ Specified in litelog/live/README.md#records.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.formats.capabilities import is_divisible
 from litelog.live.buffer_news import BufferNews
 

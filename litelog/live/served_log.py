@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.live.live_buffer import LiveBuffer
 from litelog.live.mirrors import MirrorPlace
 from litelog.live.news_desk import NewsDesk

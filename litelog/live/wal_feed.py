@@ -14,10 +14,11 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError, NotFoundError, PrunedError
 from litelog.events import fields
 from litelog.formats import FinishedTail

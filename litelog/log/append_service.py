@@ -9,9 +9,10 @@ import threading
 from collections import deque
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from litelog.dataclass import dataclass
 from litelog.errors import ClosedError, ConfigError, DependencyError
 from litelog.formats.litelog.encoding import MAX_RECORDS, commit_bytes
 from litelog.formats.log_format import MAX_COMMIT_BYTES

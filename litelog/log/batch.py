@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.formats.columns import Columns, load_pyarrow
 from litelog.formats.litelog.encoding import MAX_RECORDS, MAX_TIMESTAMP, commit_bytes, encode_columns, encode_commit

@@ -14,11 +14,11 @@ import os
 import shutil
 import tempfile
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from litelog.codec.decoding import JsonLimits, parse_json
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, LogError, OutputExistsError, SourceMissingError
 from litelog.formats import Expectation
 from litelog.formats.influxdb import InfluxdbFormat

@@ -6,9 +6,9 @@ Each step reads a run of whole commits from one log segment as columns, and make
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, TruncatedError
 from litelog.formats import Damage, Expectation, FinishedTail, Tail
 from litelog.formats.capabilities import max_commit_bytes, scan_columns

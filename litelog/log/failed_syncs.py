@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from dataclasses import dataclass
 
+from litelog.dataclass import dataclass
 from litelog.errors import SourceSyncError
 from litelog.events import fields
 from litelog.system.checked_files import NoteFile

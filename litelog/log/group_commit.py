@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from litelog.dataclass import dataclass
 from litelog.errors import ClosedError, PoisonedError
 
 if TYPE_CHECKING:

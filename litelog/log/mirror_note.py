@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from litelog.dataclass import dataclass
 from litelog.system.checked_files import NoteFile
 
 MIRROR_NAME = ".mirror.json"

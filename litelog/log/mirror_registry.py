@@ -9,8 +9,9 @@ cannot be read counts as "no mirrors": they come again, and replicas hold all th
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from litelog.dataclass import dataclass
 from litelog.errors import LogError
 from litelog.system.checked_files import NoteFile, write_checked
 from litelog.system.private_files import make_private

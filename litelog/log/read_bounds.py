@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.formats.capabilities import has_indexed_times
 from litelog.system.clock import SystemClock

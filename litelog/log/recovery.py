@@ -7,9 +7,10 @@ written after its header is. A tail is cut only if no good commit follows it, an
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, SequenceGapError, SourceError
 from litelog.formats import Damage, Expectation, Tail
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat, SegmentHeader, segment_name, sequence_of

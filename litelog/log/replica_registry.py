@@ -16,10 +16,11 @@ import logging
 import os
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from litelog.codec.decoding import build
+from litelog.dataclass import dataclass
 from litelog.errors import LogError
 from litelog.events import fields as event_fields
 from litelog.system.checked_files import read_checked, write_checked

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, SequenceGapError, TruncatedError
 from litelog.formats import Expectation
 from litelog.formats.capabilities import first_sequence, is_divisible, was_truncated

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, build
+from litelog.dataclass import dataclass
 from litelog.formats import Expectation
 from litelog.formats.capabilities import is_divisible
 from litelog.system.private_files import read_json

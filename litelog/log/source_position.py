@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import combine, crc32c
+from litelog.dataclass import dataclass
 from litelog.formats import Expectation
 
 if TYPE_CHECKING:

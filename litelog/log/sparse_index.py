@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
+from litelog.dataclass import dataclass
 from litelog.system.files import open_regular
 
 if TYPE_CHECKING:

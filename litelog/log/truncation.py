@@ -14,9 +14,10 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import LockedError, SourceError
 from litelog.formats import Expectation
 from litelog.formats.capabilities import INDEX_SUFFIXES

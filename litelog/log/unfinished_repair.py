@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from litelog.codec.decoding import build
+from litelog.dataclass import dataclass
 from litelog.errors import SourceError
 from litelog.formats.capabilities import INDEX_SUFFIXES
 from litelog.system.checked_files import read_checked, write_checked

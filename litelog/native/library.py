@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import zlib
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from litelog.dataclass import dataclass
 
 if TYPE_CHECKING:
     import ctypes

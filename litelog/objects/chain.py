@@ -8,11 +8,12 @@ Specified in litelog/reading/README.md#what-each-object-must-say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from litelog.codec.checksum import combine
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, ReplicaGapError
 from litelog.formats import Expectation, FinishedTail, safe_segment_order
 

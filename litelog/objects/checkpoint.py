@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
+from litelog.dataclass import dataclass
 from litelog.objects.fields import (
     COUNT,
     CRC,

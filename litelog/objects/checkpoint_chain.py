@@ -6,9 +6,10 @@ Specified in litelog/objects/README.md#checkpoints-in-a-replica.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError
 from litelog.objects.checkpoint import Checkpoint, decode, fold
 from litelog.objects.layout import checkpoint_key

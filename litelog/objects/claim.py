@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, UnknownFormatError
 from litelog.objects.fields import CRC, Reader, number, optional, parsed, read_all, refuse, sha256, text
 from litelog.objects.layout import Fencing, claim_key

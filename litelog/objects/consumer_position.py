@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.objects.fields import COUNT, CRC, SEQUENCE, flag, number, optional, read_all, require, text
 from litelog.objects.layout import MAX_REVISION, consumer_key

@@ -11,7 +11,6 @@ Specified in litelog/objects/README.md#frame-table.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +26,7 @@ from litelog.codec.json_columns import (
     write_gapped,
 )
 from litelog.codec.lz4_frames import MAX_FRAME_BYTES
+from litelog.dataclass import dataclass
 from litelog.formats import LARGEST_COMMIT_BYTES
 
 if TYPE_CHECKING:

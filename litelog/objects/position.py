@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple, NewType
+
+from litelog.dataclass import dataclass
 
 Generation = NewType("Generation", str)
 """16 lowercase hex digits: 8 of the epoch, 8 random. Sorts by age."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.frame_codecs import DECODERS
 from litelog.codec.lz4_frames import FrameError, content_checksum
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import Expectation, FinishedTail, Scan
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
 from litelog.codec.checksum import combine, crc32c
 from litelog.codec.frame_codecs import Compression
 from litelog.codec.joint_sha256 import joint_sha256
 from litelog.codec.lz4_frames import FRAME_BYTES, MAX_FRAME_BYTES, content_checksum
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
 from litelog.formats.capabilities import max_commit_bytes

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
 from litelog.codec.frame_codecs import FrameCodec
 from litelog.codec.lz4_frames import compress_frames, decompress_frames, skippable_frame
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.objects.fields import (
     COUNT,

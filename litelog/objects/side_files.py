@@ -6,10 +6,10 @@ Specified in litelog/objects/README.md#side-files.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.codec.decoding import is_valid_text
+from litelog.dataclass import dataclass
 from litelog.objects.fields import refuse
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import is_sha256
 from litelog.codec.decoding import JsonLimits, abbreviate, naming, parse_json, require_fields
 from litelog.codec.lz4_frames import compress_frames, decompress_frames
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.objects.fields import Reader, number, optional, parsed, read_all, refuse, sha256, text
 from litelog.objects.layout import snapshot_key

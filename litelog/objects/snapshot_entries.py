@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import add, le
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -24,6 +23,7 @@ from litelog.codec.json_columns import (
     write_gapped,
 )
 from litelog.codec.lz4_frames import MAX_EXPANSION
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError
 from litelog.objects.layout import sealed_key
 from litelog.objects.lazy_sequence import LazySequence

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from litelog.codec.checksum import crc32c
@@ -25,6 +24,7 @@ from litelog.codec.lz4_frames import (
     store_frames,
     walk_frames,
 )
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import LARGEST_COMMIT_BYTES
 from litelog.objects.fields import (

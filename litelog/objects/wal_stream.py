@@ -12,11 +12,11 @@ Specified in litelog/live/README.md#wal-segments.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
 from litelog.codec.lz4_frames import skippable_frame
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, StoreError
 from litelog.formats import LARGEST_COMMIT_BYTES
 from litelog.objects import wal_segment

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
+from litelog.dataclass import dataclass
 from litelog.errors import (
     ConfigError,
     LitelogError,

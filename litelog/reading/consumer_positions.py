@@ -6,10 +6,10 @@ Specified in litelog/objects/README.md#position-of-a-consumer.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NotFoundError, UnknownVersionError
 from litelog.objects import consumer_position, layout
 from litelog.reading.fetch import read_verified

@@ -8,11 +8,11 @@ Specified in litelog/reading/README.md#what-a-generation-holds.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,

@@ -10,10 +10,10 @@ Specified in litelog/reading/README.md#following.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from litelog.dataclass import dataclass
 from litelog.errors import PrunedError, ReplicaGapError
 from litelog.objects.layout import snapshot_key
 from litelog.reading.contents import list_pieces

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NotFoundError, StoreError, UnknownVersionError
 from litelog.objects import claim as claims
 from litelog.objects import snapshot, wal_segment

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import (
     ConfigError,
     CorruptionError,

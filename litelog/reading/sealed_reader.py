@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from litelog.dataclass import dataclass
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,

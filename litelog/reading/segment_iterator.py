@@ -12,11 +12,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
+from litelog.dataclass import dataclass
 from litelog.errors import ClosedError, GenerationMismatchError, PrunedError, SegmentOrderError
 from litelog.objects.position import Generation, Position
 from litelog.stores.replica_client import WalSegmentInfo

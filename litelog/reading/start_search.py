@@ -6,10 +6,11 @@ Specified in litelog/reading/README.md#where-to-begin.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import PrunedError, TruncatedError
 from litelog.reading.sealed_reader import SealedStart
 from litelog.reading.search import HeaderReader, first_reaching, first_shipped, first_stamped

@@ -7,10 +7,10 @@ so equal bytes are the same commit, wherever they stand.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatError
 from litelog.formats import Commit, Expectation
 from litelog.formats.capabilities import is_counted, max_commit_bytes

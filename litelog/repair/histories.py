@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, LitelogError, NoReplicaError, NothingToRestoreError, OtherLogError
 from litelog.objects.claim import Relation
 from litelog.restore.compare_histories import readable_claims

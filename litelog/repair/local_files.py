@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError
 from litelog.log.source import READ_BYTES, SegmentFolder
 from litelog.system.clock import SystemClock

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from litelog.dataclass import dataclass
 
 if TYPE_CHECKING:
     from litelog.repair.histories import History

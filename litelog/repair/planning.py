@@ -6,9 +6,10 @@ A history supplies bytes of a log segment only if it agrees with all good bytes 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, StoreError, UnknownVersionError
 from litelog.repair.displaced import HeldCommits, can_find_displaced, count_commits
 from litelog.repair.local_files import LocalFiles, has_bytes

@@ -6,9 +6,10 @@ that is left in it, all of it is replaced. Good commits that the replica does no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, StoreError, UnknownVersionError
 from litelog.repair.displaced import HeldCommits
 from litelog.repair.plan import FilePlan, FileSpan, PlacePlan, RepairMethod

@@ -7,11 +7,11 @@ import logging
 import math
 import os
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from litelog.config.entries import SearchedFolder
 from litelog.config.models import place_of
+from litelog.dataclass import dataclass
 from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields, is_worth_logging
 from litelog.formats.capabilities import is_log_folder

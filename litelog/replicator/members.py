@@ -9,10 +9,10 @@ import logging
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError, SourceMissingError
 from litelog.events import fields
 from litelog.log.replica_registry import log_state_folder

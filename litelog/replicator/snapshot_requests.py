@@ -10,10 +10,11 @@ import json
 import os
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from litelog.codec.decoding import JsonLimits
+from litelog.dataclass import dataclass
 from litelog.shipping.state import StateError
 from litelog.system.private_files import (
     make_private,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import SourceMissingError
 from litelog.replicator.task import Phase
 

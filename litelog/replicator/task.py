@@ -4,10 +4,11 @@ duties. Values and rules, no threads."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, LitelogError, OtherLogError, SourceMissingError
 from litelog.events import fields
 from litelog.objects.layout import Fencing

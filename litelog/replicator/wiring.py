@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.config import FolderConfig
 from litelog.config.entries import EncryptionConfig
+from litelog.dataclass import dataclass
 from litelog.encryption.identities import find_identities
 from litelog.errors import ConfigError, LitelogError
 from litelog.events import fields

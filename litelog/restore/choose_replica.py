@@ -8,9 +8,10 @@ generation that it has left, its own history is the later one. Otherwise a perso
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import (
     ConfigError,
     CorruptionError,

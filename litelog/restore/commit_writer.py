@@ -10,11 +10,11 @@ import os
 import threading
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from litelog.codec.lz4_frames import MAX_FRAME_BYTES
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError
 from litelog.system.files import allocate, begin_write_back, write_at
 

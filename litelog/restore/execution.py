@@ -7,10 +7,11 @@ import threading
 from collections import deque
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
 from litelog.events import fields
 from litelog.objects.layout import wal_key

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, UnknownVersionError
 from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import ordered_prefetch

@@ -11,12 +11,12 @@ import json
 import logging
 import os
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, is_valid_text, parse_json
 from litelog.codec.lz4_frames import skippable_frame
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError
 from litelog.events import fields
 from litelog.objects.layout import wal_key

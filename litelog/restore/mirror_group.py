@@ -10,10 +10,11 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError, NothingToRestoreError, StoreError
 from litelog.events import fields
 from litelog.restore.opened_mirror import keep_mirror

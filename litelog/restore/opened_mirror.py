@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, DivergedError, PrunedError, StoreError
 from litelog.log.mirror_note import MirrorNote, is_mirror, mirror_note
 from litelog.restore.history_plan import Target

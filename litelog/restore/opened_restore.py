@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
 from litelog.formats.registry import open_stored_format
 from litelog.reading.latest import expand_generation

@@ -9,12 +9,12 @@ that SHA-256. It can read frames in any order, and restore a log segment whole o
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from litelog.codec.checksum import combine, crc32c
 from litelog.codec.frame_codecs import DECODERS
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
 from litelog.objects.frame_table import frames_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError, NothingToRestoreError, OutputExistsError
 from litelog.restore.execution import PARALLELISM
 from litelog.restore.opened_restore import is_taken, opened_restore, require_free

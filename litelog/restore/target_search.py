@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import NothingToRestoreError
 from litelog.formats.capabilities import notes_times
 from litelog.objects.position import Position

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, LitelogError, NotFoundError, ReplicaGapError, StoreError
 from litelog.objects import wal_segment
 from litelog.objects.chain import check_run, expectation, next_state, next_state_sealed

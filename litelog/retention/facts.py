@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NothingToRestoreError
 from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Relation

@@ -23,10 +23,11 @@ Specified in litelog/retention/README.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
 from litelog.retention.facts import KeepReason, ObjectKind, Removal

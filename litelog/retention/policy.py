@@ -7,9 +7,10 @@ dropped is ever left out: a restore holds everything that the source holds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.units import MICROSECONDS
 
 if TYPE_CHECKING:

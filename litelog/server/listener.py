@@ -8,8 +8,8 @@ import socket
 import stat
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 
 BACKLOG = 64

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.decoding import parse_json, require_fields
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, LitelogError
 from litelog.formats.columns import NAMES
 from litelog.formats.log_format import MAX_SEQUENCE

@@ -5,9 +5,9 @@ Label values are bounded: logs and replicas come from the configuration, all oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.objects.claim import Relation
 from litelog.objects.layout import Fencing
 from litelog.objects.position import epoch_of

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from litelog.consumers.administration import ConsumerState
+from litelog.dataclass import dataclass
 from litelog.formats.columns import NAMES
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.live.encoding import ENCODINGS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.config.access import ALL
+from litelog.dataclass import dataclass
 from litelog.errors import LogError
 from litelog.server.token_file import TokenFile
 

@@ -10,10 +10,11 @@ import os
 import select
 import socket
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self
 
 from litelog.config.models import DEFAULT_ADDR, OFF
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.events import fields
 from litelog.live.reader_limits import ReaderLimits

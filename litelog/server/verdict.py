@@ -6,10 +6,10 @@ The page, /healthz, the status, the metrics, the alerts and the heartbeat all sh
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.server.reasons import find_reasons, find_unready
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import logging
 import os
 import re
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from litelog.dataclass import dataclass
 from litelog.events import fields
 from litelog.replicator.snapshot_requests import VERDICTS_FILE, VERDICTS_LOCK
 from litelog.server.verdict import Verdict

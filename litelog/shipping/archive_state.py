@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import logging
 from array import array
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from litelog.codec.decoding import build, parse_json
+from litelog.dataclass import dataclass
 from litelog.events import fields as event_fields
 from litelog.objects.frame_table import ShipTimes
 from litelog.objects.position import Generation, generation

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import FencedError, SourceError, StoreError
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key

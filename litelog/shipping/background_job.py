@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from litelog.dataclass import dataclass
 from litelog.system.memory import clear_error_frames
 
 if TYPE_CHECKING:

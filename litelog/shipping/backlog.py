@@ -10,10 +10,11 @@ Specified in litelog/shipping/README.md#seal.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from litelog.dataclass import dataclass
 from litelog.errors import ExistsError
 from litelog.formats import Expectation
 from litelog.objects import wal_segment

@@ -7,11 +7,11 @@ daemon runs, and made again after a restart.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, NotFoundError, SourceError
 from litelog.log.source import SegmentFolder
 from litelog.objects.checkpoint import CheckpointSegment

@@ -8,9 +8,9 @@ Specified in litelog/shipping/README.md#checkpoints.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from litelog.dataclass import dataclass
 from litelog.errors import FencedError
 from litelog.shipping.checkpoint_writer import CheckpointWriter
 from litelog.shipping.retried_work import AT_ONCE, FailureLog, RetriedWork

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.frame_codecs import Compression
+from litelog.dataclass import dataclass
 from litelog.errors import SourceMissingError
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.retention.policy import GRACE_SECONDS, RetentionPolicy
@@ -63,7 +64,7 @@ class Settings:
     snapshot_policy: SnapshotPolicy = SnapshotPolicy.KEEP
     wal_retention: float = GRACE_SECONDS
     """Seconds that WAL segments are kept after a snapshot covers them."""
-    retention: RetentionPolicy = RetentionPolicy()  # noqa: RUF009 - frozen
+    retention: RetentionPolicy = RetentionPolicy()
     """How much of its past the replica keeps."""
     no_delete: bool = False
     """Whether another process deletes what the replica no longer needs, and this one nothing."""
@@ -130,4 +131,4 @@ class ReplicaContext:
     clock: Clock
     listener: ReplicaListener
     settings: Settings = Settings()
-    events: ReplicaEvents = IgnoredEvents()  # noqa: RUF009 - it keeps nothing
+    events: ReplicaEvents = IgnoredEvents()

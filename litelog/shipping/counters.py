@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import (
     ConfigError,
     CorruptionError,

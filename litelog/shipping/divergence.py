@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.events import fields
 from litelog.objects.claim import Relation
 from litelog.system.checked_files import NoteFile

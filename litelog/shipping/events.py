@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from litelog.dataclass import dataclass
 from litelog.objects.position import Position
 
 if TYPE_CHECKING:

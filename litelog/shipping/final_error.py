@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, FencedError, SourceSyncError, UnknownVersionError
 from litelog.events import fields
 from litelog.system.checked_files import NoteFile

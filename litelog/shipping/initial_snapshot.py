@@ -6,10 +6,11 @@ Specified in litelog/shipping/README.md#which-generations-began.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, NotFoundError, UnknownVersionError
 from litelog.log.source_position import SourcePosition
 from litelog.objects import snapshot

@@ -12,9 +12,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 from litelog.log.source import SegmentFolder
 from litelog.shipping.record_lag import MOST_BYTES, PendingRecords

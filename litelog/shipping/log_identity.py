@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, OtherLogError, SourceMissingError, UnknownVersionError
 from litelog.events import fields
 from litelog.formats import FinishedTail

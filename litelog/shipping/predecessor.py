@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NothingToRestoreError, UnknownVersionError
 from litelog.events import fields
 from litelog.objects import wal_segment

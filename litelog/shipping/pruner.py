@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import FencedError, LitelogError, StoreError
 from litelog.events import fields
 from litelog.retention.deletion import delete_planned

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError, SourceError
 from litelog.events import fields
 from litelog.shipping.backoff import BackOff, describe_wait, needs_help

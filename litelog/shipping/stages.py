@@ -7,8 +7,9 @@ of the protocol models it stands for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+from litelog.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

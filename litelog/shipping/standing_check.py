@@ -6,11 +6,11 @@ Specified in litelog/shipping/README.md#objects-that-a-store-loses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, NotFoundError, UnknownVersionError
 from litelog.objects import claim as claims
 from litelog.objects import layout

@@ -9,11 +9,12 @@ import fcntl
 import json
 import logging
 import os
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import Readers, build
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError, ReplicaLockedError
 from litelog.events import fields as event_fields
 from litelog.log.replica_registry import STATE_FILE as FILE
@@ -286,7 +287,7 @@ class _Document:
     folder_inode: int = 0
     oldest: str = ""
     promised: ShippedEnd | None = None
-    place: SourcePosition = SourcePosition(0, "")  # noqa: RUF009 - frozen
+    place: SourcePosition = SourcePosition(0, "")
     base: int = 0
     tried: str = ""
     archive: str | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog.codec.lz4_frames import compress_frame, compress_frames, cut_frames
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError, SourceSyncError
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.objects import wal_segment

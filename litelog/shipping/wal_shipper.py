@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, DivergedError, ExistsError, FencedError, LitelogError
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.log.follower import Follower

@@ -8,13 +8,14 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.objects.position import Generation

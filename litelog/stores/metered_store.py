@@ -6,9 +6,9 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from litelog.dataclass import dataclass
 from litelog.errors import ExistsError, NotFoundError
 from litelog.stores.capabilities import kept_versions
 from litelog.stores.object_store import NotSupportedError

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import re
 from collections import deque
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
+from litelog.dataclass import dataclass
 from litelog.encryption.chunks import MAGIC
 from litelog.errors import (
     CorruptObjectError,

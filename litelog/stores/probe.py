@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import ExistsError, LitelogError, NotFoundError
 from litelog.objects.layout import Fencing, trial_prefix
 from litelog.stores.object_store import ByteRange, NotSupportedError, PartsAndPages

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
+from litelog.dataclass import dataclass
 from litelog.errors import StoreError
 from litelog.events import fields
 from litelog.stores.capabilities import kept_versions

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.stores.object_store import ListsLogs
 from litelog.stores.opening import naming_store

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, LitelogError
 
 if TYPE_CHECKING:

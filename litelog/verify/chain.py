@@ -5,9 +5,10 @@ After an anomaly, the next WAL segment's statements are trusted, and later ones 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import StoreError
 from litelog.objects.chain import ChainState, Identity, Rule, never_began, place_violation
 from litelog.objects.layout import wal_key

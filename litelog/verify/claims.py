@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import NotFoundError, StoreError
 from litelog.objects import claim as claims
 from litelog.objects.layout import claim_key, parse_claim, wal_prefix

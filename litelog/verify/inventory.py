@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.objects import layout
 from litelog.stores.object_store import ordered
 from litelog.verify.findings import AnomalyKind

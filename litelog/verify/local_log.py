@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, SequenceGapError, SourceError, WrongFormatError
 from litelog.formats import MAX_COMMIT_BYTES, Damage, Expectation, FinishedTail, Tail
 from litelog.formats.capabilities import HEAD_BYTES, find_commit, first_sequence, is_counted, max_commit_bytes

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 from litelog.events import fields
 from litelog.stores.throttled_store import ThrottledStore

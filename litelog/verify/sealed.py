@@ -5,12 +5,12 @@ They are read concurrently, run by run in bounded memory, and compared in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import combine
 from litelog.codec.joint_sha256 import joint_sha256
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError, UnknownVersionError
 from litelog.formats import Expectation
 from litelog.objects.layout import sealed_key

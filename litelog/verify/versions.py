@@ -6,9 +6,10 @@ litelog never overwrites an object, and what it deletes is known: see litelog/ve
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import StoreError
 from litelog.objects import layout
 from litelog.objects.wal_segment import LASTING_SEGMENTS

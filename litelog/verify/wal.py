@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
 from litelog.formats import Expectation
 from litelog.objects import wal_segment

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.objects.chain import Identity, Rule, never_began, sealed_violations, violations
 from litelog.objects.layout import parse_claim, sealed_key, snapshot_key
 from litelog.objects.position import Position, epoch_of

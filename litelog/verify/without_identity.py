@@ -5,11 +5,12 @@ What is encrypted is not judged: records, headers, footers, snapshots, the chain
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.encryption.chunks import MAGIC, decrypted_size
 from litelog.errors import CorruptObjectError, NotFoundError, StoreError
 from litelog.objects import layout

@@ -8,10 +8,11 @@ names. Nothing else is touched. The bucket's own settings are asked for and neve
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import NotFoundError, StoreError
 from litelog.stores.access import Access, Attempt, Deed
 from replica_clients.s3.errors import S3Error

@@ -7,11 +7,12 @@ import binascii
 import difflib
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.stores.object_store import require_key
 from litelog.system.files import find_other_kind, read_regular

@@ -6,12 +6,12 @@ import logging
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.units import StartKind, StartPoint
 from litelog_cli.arguments import FORMAT, GENERATION, PLACE, is_replica, parse_start, wait_for_place
 from litelog_cli.configured import find_log, find_replica, require_present

@@ -7,11 +7,11 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.units import format_size
 from litelog_cli.demo_processes import CommandProcess, Feeder, Shipping, run_verb, start_daemon, start_writer
 from litelog_cli.output import echo, echo_lines

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.errors import ExitCode
 from litelog.units import format_size
 from litelog_cli.arguments import PLACE

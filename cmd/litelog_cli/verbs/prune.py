@@ -5,11 +5,12 @@ from __future__ import annotations
 import glob
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, ExitCode, FencedError, NoReplicaError, ReplicaLockedError
 from litelog.retention.policy import GRACE_SECONDS, RetentionPolicy
 from litelog.units import format_count, format_size

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.errors import ExitCode
 from litelog.units import format_count, format_size
 from litelog_cli.arguments import FORMAT, GENERATION, PLACE, is_replica

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.errors import ExitCode, NothingToRestoreError, OutputExistsError
 from litelog.units import format_count, format_duration, format_size
 from litelog_cli.arguments import (

@@ -6,11 +6,11 @@ import os
 import secrets
 import socket
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import choose_state_dir

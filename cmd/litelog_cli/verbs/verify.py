@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, EncryptedError, ExitCode, LitelogError, NoReplicaError
 from litelog.formats.registry import open_stored_format
 from litelog.units import format_count, format_duration, format_iso, format_size

@@ -10,12 +10,12 @@ Indexes rise, and jump: one count serves all topics of a broker. Specified in li
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from litelog.codec.fnv import fnv1a
+from litelog.dataclass import dataclass
 from litelog.formats.commit_tail import check_tail
 from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError
 from litelog.formats.columns import Columns
 from litelog.formats.kafka.batch_header import (

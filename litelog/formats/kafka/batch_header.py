@@ -13,11 +13,11 @@ Specified in litelog/formats/README.md#kafka.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.native.walks import Field
 
 if TYPE_CHECKING:

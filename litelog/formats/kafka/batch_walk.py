@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from litelog.codec.checksum import crc32c
+from litelog.dataclass import dataclass
 from litelog.errors import WrongFormatError
 from litelog.formats.commit_tail import check_tail
 from litelog.formats.frame_chain import find_frames

@@ -9,11 +9,12 @@ Specified in litelog/formats/README.md#transactions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 
 if TYPE_CHECKING:

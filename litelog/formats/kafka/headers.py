@@ -5,11 +5,12 @@ header: varint length of the key (at least 0) | key | varint length of the value
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.formats.extra_columns import ColumnType
 from litelog.formats.kafka.varints import LONGEST, NULL, Varints
 

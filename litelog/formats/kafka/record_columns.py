@@ -12,11 +12,12 @@ Specified in litelog/formats/README.md#kafka.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.formats.kafka.varints import LONGEST, NULL, Varints, signed, take
 from litelog.native import walks
 

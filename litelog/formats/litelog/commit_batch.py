@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError
 from litelog.formats.columns import MAX_ARROW_BYTES
 from litelog.formats.litelog.commit_columns import Bodies

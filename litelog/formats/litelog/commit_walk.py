@@ -5,11 +5,10 @@ Specified in litelog/formats/README.md#damage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from litelog.codec.checksum import crc32c
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import RESIDUE, check_tail
 from litelog.formats.litelog.encoding import (

@@ -12,10 +12,10 @@ Specified in litelog/formats/README.md#segment-header.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from uuid import UUID
 
 from litelog.codec.checksum import crc32c
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, WrongFormatError
 from litelog.formats.commit_tail import is_zero
 from litelog.formats.litelog.commit_walk import Walk, find_commit

@@ -7,13 +7,13 @@ for the smallest one.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.formats.columns import Columns
 from litelog.formats.litelog.encoding import CHECKSUM_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
 

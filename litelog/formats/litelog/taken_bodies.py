@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.formats.columns import Columns
 from litelog.formats.litelog.encoding import KEYED
 from litelog.native import walks

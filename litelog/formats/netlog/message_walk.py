@@ -7,11 +7,12 @@ whether a good message follows. Specified in litelog/formats/README.md#netlog.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import is_zero
 from litelog.formats.frame_chain import find_frames

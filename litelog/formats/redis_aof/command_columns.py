@@ -6,12 +6,13 @@ They are found in the commands' bytes when they are asked for.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.formats.extra_columns import ColumnType, NumberColumn
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ Specified in litelog/formats/README.md#redis-aof.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import is_zero
 from litelog.formats.log_format import LARGEST_COMMIT_BYTES, Damage, Tail

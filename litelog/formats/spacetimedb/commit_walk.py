@@ -10,12 +10,13 @@ Specified in litelog/formats/README.md#spacetimedb.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from litelog.codec.checksum import crc32c
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError
 from litelog.formats.columns import LONG_RUN_BYTES
 from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE, TailCheck, check_tail

@@ -6,10 +6,11 @@ import hashlib
 import logging
 from concurrent.futures import Future
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import combine, crc32c
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, CorruptObjectError, ReplicaGapError, StoreError
 from litelog.events import fields
 from litelog.formats import Expectation, FinishedTail

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from litelog.dataclass import dataclass
 from litelog.units import format_duration, format_size
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.server.verdict import Verdict
 from litelog.server.verdict_history import SLOT_SECONDS, SLOTS
 from litelog.units import format_duration

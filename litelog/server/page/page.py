@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
@@ -19,6 +18,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
+from litelog.dataclass import dataclass
 from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page.day import HEIGHT as DAY_HEIGHT
 from litelog.server.page.day import WIDTH as DAY_WIDTH

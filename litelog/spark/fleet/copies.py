@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from litelog.copying.execution import copy as copy_replica
+from litelog.dataclass import dataclass
 from litelog.spark.fleet.replicas import absolute, find_fleet
 from litelog.spark.fleet.running import make_report, run_fleet
 from litelog.spark.jobs.options import options_of_target, store_options

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.spark.fleet.replicas import absolute, find_fleet
 from litelog.spark.fleet.running import make_report, run_by_size

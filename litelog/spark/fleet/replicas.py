@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.objects.layout import CLAIMS, GENERATIONS
 from litelog.spark.options import is_pattern

@@ -8,10 +8,11 @@ import os
 import shutil
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import LockedError, OutputExistsError
 from litelog.restore.plan import Target
 from litelog.restore.several import LogRestore, restore_one

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, ExitCode, NoReplicaError, StoreError
 from litelog.spark.fleet.replicas import find_fleet
 from litelog.spark.fleet.running import make_report, run_by_size

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.spark.jobs.compact_task import MARK, GroupCompaction
 from litelog.spark.jobs.compactions import (

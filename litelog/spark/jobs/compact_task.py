@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NotFoundError, StoreError
 from litelog.spark.jobs.compactions import GroupReplacement, is_replaced, replace_group
 from litelog.spark.jobs.manifest import ExportedFile

@@ -11,10 +11,11 @@ Each document can be created only once. Documents of older compactions than the 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from litelog.codec.decoding import naming, require_fields
+from litelog.dataclass import dataclass
 from litelog.objects.fields import refuse
 from litelog.spark.jobs.manifest import (
     FOLDER,

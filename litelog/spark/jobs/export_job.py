@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.spark.jobs.delta import commit_delta, delta_holds, require_delta
 from litelog.spark.jobs.delta_merge import merge, merge_holds

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.spark.jobs.json_columns import parse_values
 from litelog.spark.jobs.latest_rows import latest_rows

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.decoding import JsonLimits, abbreviate, naming, parse_json, require_fields
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, CorruptObjectError, ExistsError, NotFoundError
 from litelog.objects.fields import COUNT, SEQUENCE, refuse, text
 from litelog.objects.position import Generation, generation

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, DivergedError, TruncatedError
 from litelog.events import fields
 from litelog.objects.position import Generation, epoch_of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import ReplicaGapError
 from litelog.formats.capabilities import is_divisible
 from litelog.reading.wal_cursor import describe_sealed

@@ -6,10 +6,11 @@ Java passes on what ``toString`` of each expression says. A text with none of th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from litelog.dataclass import dataclass
 from litelog.spark.options import Range
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.encryption.identities import find_identity_file
 from litelog.formats.capabilities import extra_columns
 from litelog.formats.litelog import LitelogFormat

@@ -7,11 +7,11 @@ Java sends the plan back as it got it (``PackedPlan``). Everything is done with 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.spark.jvm.conditions import AGGREGATES, RECORDS, Function, read_condition
 from litelog.spark.jvm.handover import describe_fields, describe_log, read_log
 from litelog.spark.jvm.part_rows import PART, Kind, read_pieces

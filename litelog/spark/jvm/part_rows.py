@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from array import array
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.objects.position import Generation, Position, generation
 from litelog.objects.snapshot_entries import DIGEST_BYTES, NONE, SnapshotEntry, expand_file

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, LitelogError
 from litelog.objects.claim import Relation, batch_owner
 from litelog.objects.layout import Fencing

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, CorruptObjectError, FencedError, NoReplicaError, NotFoundError
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.claim import Writer

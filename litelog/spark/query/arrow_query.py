@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.spark.scan.schema import TYPES, arrow_schema
 

@@ -7,10 +7,11 @@ that each task receives one.
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from litelog.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

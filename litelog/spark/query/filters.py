@@ -6,13 +6,13 @@ Arrow itself decides which times satisfy a filter. Records outside the resulting
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from numbers import Integral
 from operator import and_, eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any, Final
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.spark.options import Mode, Range

@@ -8,10 +8,11 @@ import os
 import re
 import threading
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.source import SegmentFolder

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.fragments.cover import find_cover, find_gaps, list_fragments
 from litelog.fragments.reader import JournalGapError, read_span

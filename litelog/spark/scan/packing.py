@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.spark.scan.partitions import LocalPiece, LogPart, Partition, SealedPiece, WalPiece
 from litelog.spark.scan.runs import LazyPieces, Run, SealedRun, WalRun, cut_run
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.objects.position import Generation, Position
 from litelog.objects.snapshot_entries import SnapshotEntry
 from litelog.stores.replica_client import WalSegmentInfo

@@ -6,12 +6,13 @@ In a format without records, a run is the data that was shipped at one time.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.formats.columns import Columns
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.reading.sealed_reader import FETCH_BYTES

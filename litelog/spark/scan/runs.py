@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from litelog.dataclass import dataclass
 from litelog.objects.lazy_sequence import LazySequence
 from litelog.objects.snapshot_entries import NONE
 from litelog.spark.scan.partitions import COMPRESSION_RATIO, SealedPiece, WalPiece

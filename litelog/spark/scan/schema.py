@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.formats.extra_columns import ColumnType
 from litelog.spark.options import Mode, RecordSchema

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import combine
+from litelog.dataclass import dataclass
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,

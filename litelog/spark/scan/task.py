@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import PrunedError, ReplicaGapError, TruncatedError
 from litelog.events import fields
 from litelog.formats.capabilities import is_divisible

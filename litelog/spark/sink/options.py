@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from litelog.codec.decoding import MOST
 from litelog.codec.frame_codecs import Compression
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.spark.kafka_hints import kafka_hint
 from litelog.spark.options import parse_size_option

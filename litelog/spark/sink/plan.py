@@ -20,11 +20,12 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from random import SystemRandom
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, FencedError, ForeignClaimError
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.source import SegmentFolder

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, NothingToRestoreError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat

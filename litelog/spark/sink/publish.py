@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import ExistsError, StoreError
 from litelog.formats.litelog import LitelogFormat, segment_name
 from litelog.objects import snapshot as snapshots

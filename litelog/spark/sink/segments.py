@@ -6,7 +6,6 @@ No loop runs per record. Each attempt of a task writes under its own keys.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -15,6 +14,7 @@ import numpy as np
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.frame_codecs import Compression
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, ExistsError, StoreError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, segment_name

@@ -6,11 +6,11 @@ makes a micro-batch readable states the query and the number of the batch, and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.spark.sink.options import parse_write_options
 from litelog.spark.sink.plan import plan_write

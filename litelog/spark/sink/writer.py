@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 from litelog.events import fields
 from litelog.spark.sink.options import parse_write_options

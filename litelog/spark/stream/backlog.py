@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.spark.stream.steps import SealedStep, WalStep
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from litelog.dataclass import dataclass
 from litelog.spark.stream.steps import MoveStep, SealedStep, WalStep
 
 if TYPE_CHECKING:

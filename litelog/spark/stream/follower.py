@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from litelog.dataclass import dataclass
 from litelog.errors import (
     ConfigError,
     LitelogError,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, NothingToRestoreError, UnknownVersionError
 from litelog.events import fields
 from litelog.fragments.cover import MAX_OFFSET, find_cover, list_fragments

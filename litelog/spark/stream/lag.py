@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.spark.stream.steps import decode
 from litelog.units import format_count, format_duration, format_size

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.spark.kafka_hints import rename_options

@@ -8,10 +8,11 @@ them are decided.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from litelog.dataclass import dataclass
 from litelog.errors import ReplicaGapError
 from litelog.reading.follower import Look
 from litelog.spark.scan.decoding import open_reading, read_columns

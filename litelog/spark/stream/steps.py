@@ -3,9 +3,10 @@ items to read for these steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, UnknownVersionError
 from litelog.objects.claim import open_claimed_format
 from litelog.objects.position import MAX_INDEX, MAX_OFFSET, Position, generation
