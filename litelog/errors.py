@@ -109,7 +109,7 @@ class NothingToRestoreError(LitelogError):
 
 
 class NoReplicaError(NothingToRestoreError):
-    """There is no replica at a URL. ``why`` says what is there instead, if that is known."""
+    """A URL holds no replica. ``why`` says what it holds instead, if that is known."""
 
     def __init__(self, url: str, why: str = "") -> None:
         self.url = url
@@ -117,7 +117,7 @@ class NoReplicaError(NothingToRestoreError):
 
 
 class EmptyLogError(NothingToRestoreError):
-    """There is a replica, and it holds nothing of its log yet. Readers of records find none; there is nothing to
+    """The replica exists, but holds nothing of its log yet: no records to read, and nothing to
     restore."""
 
 
@@ -202,7 +202,7 @@ class OtherLogError(LitelogError):
         self.replica = replica
         self.expected = expected
         self.actual = actual
-        super().__init__(f"{replica}: holds log {actual}, not {expected}; give every log a replica URL of its own")
+        super().__init__(f"{replica}: holds log {actual}, not {expected}; give each log its own replica URL")
 
 
 class FencedError(LitelogError):
@@ -256,7 +256,7 @@ class ConsumerMovedError(FencedError):
         place = "the first record" if following is None else f"sequence {following}"
         super().__init__(
             f"consumer {name} was moved to {place} by another process, so nothing was committed; give each process "
-            "a consumer of its own, or run one at a time"
+            "its own consumer, or run one at a time"
         )
 
 
@@ -321,7 +321,7 @@ class CorruptObjectError(CorruptionError):
 
 
 class EncryptedError(ConfigError):
-    """A replica, or an object of it, is encrypted, and there is no identity to read it with."""
+    """A replica, or an object in it, is encrypted, and no identity was given to read it."""
 
     def __init__(self, place: str) -> None:
         self.place = place

@@ -89,7 +89,7 @@ class CheckpointOptions:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTask:
-    """What is expected of a replica, and which checkpoint is written if it is sound."""
+    """The checks of a replica, and the checkpoint to write if the replica is sound."""
 
     expected: Checkpoint | Position | None
     known: StoredCheckpoint | None
@@ -207,7 +207,7 @@ class CheckpointOutcome:
     saved: str | None = None
     """The checkpoint's file that was written."""
     unsaved: str | None = None
-    """The one that was not written, as the replica is not sound, or not as expected."""
+    """The checkpoint's file that was not written, as the replica is not sound, or not as expected."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -316,12 +316,12 @@ def _lines(comparison: CheckpointComparison) -> Iterator[str]:
         yield f"{of}: {format_count(len(comparison.differences), 'difference')}"
     elif comparison.is_unjudged and not comparison.dropped:
         others = format_count(comparison.chain - 1, "other")
-        yield f"{of}, signed by {comparison.signer}: it continues {others}; there is no replica to compare with them"
+        yield f"{of}, signed by {comparison.signer}: it continues {others}; no replica is here to compare with them"
     elif comparison.is_unjudged:
-        yield f"{of}: nothing of it is left to compare: give a newer one"
+        yield f"{of}: the replica no longer holds any of it: give a newer checkpoint"
     elif comparison.time is None:
         yield f"{of} is reached"
     else:
         signer = "" if comparison.signer is None else f", signed by {comparison.signer}"
         segments = format_count(comparison.compared, "log segment")
-        yield f"{of}{signer}: the replica holds the bytes of {segments} of it{older}"
+        yield f"{of}{signer}: the replica holds the bytes of its {segments}{older}"

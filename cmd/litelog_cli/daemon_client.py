@@ -34,7 +34,7 @@ class OtherDaemonError(NoDaemonError):
 
     def __init__(self, addr: str, pid: object, actual: str, expected: str) -> None:
         super().__init__(
-            f"the daemon at {addr} is another one: process {pid}, which keeps its state in {actual}, not in "
+            f"the daemon at {addr} is not yours: process {pid}, which keeps its state in {actual}, not in "
             f"{expected}; name the address of yours with --addr"
         )
 
@@ -132,7 +132,7 @@ class DaemonClient:
         return self.certificate is None and isinstance(error, http.client.RemoteDisconnected | ConnectionResetError)
 
     def _trust(self, certificate: str) -> ssl.SSLContext:
-        """Trust the daemon's own certificate, which need not name the address that it listens at."""
+        """Trust the daemon's own certificate, even if it does not name the address at which the daemon listens."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -35,7 +35,7 @@ class LocalCheck:
 def find_local_check(
     place: str, format_name: str | None, pattern: str | None, config_file: str | None, *, only_local: bool
 ) -> LocalCheck | None:
-    """What is to be checked of the log in ``place``; None if ``place`` is a replica.
+    """Choose the checks of the log in ``place``; None if ``place`` is a replica.
 
     A folder with the contents of a replica is a replica, and a configured log stands for itself and its replica.
 

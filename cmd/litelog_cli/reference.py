@@ -27,7 +27,7 @@ _MARKDOWN = re.compile(r"([\\*<|`])")
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph of a help text. One that is ``verbatim`` keeps its lines."""
+    """A paragraph of a help text. A ``verbatim`` paragraph keeps its lines."""
 
     text: str
     verbatim: bool

@@ -30,7 +30,7 @@ def is_fleet(place: str) -> bool:
 def collect_report(
     job: str, common: dict[str, Any], run: Callable[..., Any], *arguments: object, **choices: object
 ) -> list[Any]:
-    """Run a job over many replicas in a session of its own. Returns the rows of its report.
+    """Run a job over many replicas in a new session. Returns the rows of its report.
 
     Args:
         job: The job's name.
@@ -117,7 +117,7 @@ def copy(
 
 
 @click.command(
-    short_help="Restore logs, each to a folder of its name",
+    short_help="Restore logs, each to a folder with its name",
     epilog="""\b
 Examples:
   litelog spark restore 's3://bucket/logs/*' /restored
@@ -168,4 +168,4 @@ def restore(
     rows = collect_report("restore", common, run_restore, replica_urls, output, **choices)
     size = format_size(sum(row.log_bytes or 0 for row in rows))
     there = sum(bool(row.there) for row in rows)
-    return report_fleet(rows, f"restored {size}, {there} were there already", as_json=as_json)
+    return report_fleet(rows, f"restored {size}, {there} were already there", as_json=as_json)

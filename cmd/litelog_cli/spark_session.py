@@ -112,9 +112,9 @@ def find_place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str,
 
 
 def fleet_options(common: dict[str, Any]) -> dict[str, object]:
-    """The options of the data source for several replicas. Raises UsageError for a configuration of one of them."""
+    """The options of the data source for several replicas. Raises UsageError if a configuration is given."""
     if common["config_file"] is not None:
         raise click.UsageError(
-            "--config has the options of one replica: give those of several with -o store.NAME=VALUE"
+            "--config has the options of one replica only: give the options of several with -o store.NAME=VALUE"
         )
     return dict(common["option"])

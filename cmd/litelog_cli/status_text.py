@@ -18,7 +18,7 @@ MAX_REASONS = 20
 
 
 def format_pair(log: str | None, replica: str | None) -> str:
-    """The names of a log and its replica; of one of them if the other is not known."""
+    """The names of a log and its replica; only one name if the other is not known."""
     return " to ".join(filter(None, (log, replica)))
 
 

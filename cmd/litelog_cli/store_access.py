@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from litelog.stores.access import Access, Attempt, Role
     from litelog.stores.object_store import ObjectStore
 
-THIEF = "a thief of these credentials could"
+THIEF = "somebody who steals these credentials could"
 
 
 def examine_access(store: ObjectStore) -> Access | None:
-    """What the store's credentials permit; None if the store has no permissions, or does not answer: the steps of the
-    check say so."""
+    """Find out what the store's credentials permit. None if the store has no permissions or does not answer: the steps
+    of the check report that."""
     from random import SystemRandom
 
     from litelog.objects.layout import trial_prefix

@@ -35,7 +35,7 @@ def decompress_gzip(data: memoryview, limit: int, *, to_end: bool = False) -> by
     try:
         content = stream.decompress(data, limit + 1)
     except zlib.error as error:
-        raise ValueError(f"no gzip stream: {error}") from None
+        raise ValueError(f"not a gzip stream: {error}") from None
     _check(len(content), limit)
     if not stream.eof or (to_end and stream.unused_data):
         raise ValueError("a gzip stream that does not end where its bytes do")
@@ -47,7 +47,7 @@ def peek_gzip(data: memoryview, size: int) -> bytes:
     try:
         return zlib.decompressobj(_GZIP_WINDOW).decompress(data, size)
     except zlib.error as error:
-        raise ValueError(f"no gzip stream: {error}") from None
+        raise ValueError(f"not a gzip stream: {error}") from None
 
 
 def decompress_lz4(data: memoryview, limit: int) -> bytes:
@@ -100,7 +100,7 @@ def open_zstd(source: memoryview | BinaryIO, chunk_bytes: int, extra: str) -> It
         while chunk := reader.read(chunk_bytes):
             yield chunk
     except zstandard.ZstdError as error:
-        raise ValueError(f"no zstd frame: {error}") from None
+        raise ValueError(f"not a zstd frame: {error}") from None
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:

@@ -87,7 +87,7 @@ def naming(key: str, what: str) -> Iterator[None]:
 def require_fields(value: object) -> dict[str, Any]:
     """``value``, if it is a JSON object. Raises ValueError otherwise."""
     if not isinstance(value, dict):
-        raise ValueError(f"is {abbreviate(value)}, and no JSON object")
+        raise ValueError(f"is {abbreviate(value)}, not a JSON object")
     return value
 
 

@@ -100,7 +100,7 @@ def compress_frame(data: Buffer, level: int = ACCELERATION) -> bytes:
     )
     head = bytearray(frame[:_HEAD_BYTES])
     if not head[4] & _CONTENT_SIZE:  # lz4 omits the size of empty content
-        raise ValueError("there is no frame for empty data")
+        raise ValueError("empty data has no frame")
     head[4] |= _CONTENT_CHECKSUM
     head[-1] = _header_checksum(memoryview(head)[4:-1])
     checksum = struct.pack("<I", xxh32(data))
@@ -342,7 +342,7 @@ def decompress_foreign(data: Buffer, limit: int) -> bytes:
         try:
             part = frame.decompress(view, max_length=left)
         except RuntimeError as error:
-            raise ValueError(f"no LZ4 frame: {error}") from None
+            raise ValueError(f"not an LZ4 frame: {error}") from None
         parts.append(part)
         left -= len(part)
         if left > 0 and not frame.eof:

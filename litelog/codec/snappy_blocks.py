@@ -30,7 +30,7 @@ class SnappyBlocks:
         try:
             written = self._snappy.decompress_raw_into(block, content) if len(content) else 0
         except Exception as error:  # noqa: BLE001  # cramjam.DecompressionError, and what else damaged bytes cause
-            raise ValueError(f"no snappy block: {error}") from None
+            raise ValueError(f"not a snappy block: {error}") from None
         if written != len(content):
             raise ValueError(f"a snappy block of {written} bytes that states {len(content)}")
 

@@ -122,7 +122,7 @@ def read_identities(path: str) -> Identities:
             commands.append(_split(path, number, line.removeprefix(_COMMAND)))
         else:
             known = "AGE-SECRET-KEY-1..., passphrase TEXT or unwrap-command COMMAND"
-            raise ConfigError(f"{path}: line {number} is no identity: write {known}")
+            raise ConfigError(f"{path}: line {number} is not an identity: write {known}")
     if not (keys or passphrases or commands):
         raise ConfigError(f"{path}: holds no identity")
     return Identities(path, tuple(keys), tuple(passphrases), tuple(commands))

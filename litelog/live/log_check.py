@@ -123,4 +123,4 @@ class LogCheck:
         """Wait until more may be read. Raises _LeftError if nobody waits for the result."""
         due = 0.0 if self._rate is None else self._began + checked / self._rate
         if self._left.wait(max(0.0, due - monotonic())):
-            raise _LeftError(f"{self._source.folder}: nobody waits for the check")
+            raise _LeftError(f"{self._source.folder}: the client has left, so the check ends")

@@ -410,7 +410,7 @@ class SegmentFolder:
         """The end of a message that the folder holds no log segment: which files it holds instead."""
         if self._other_kinds:
             name, kind = min(self._other_kinds.items())
-            return f" ({name} is {kind}, and not a regular file)"
+            return f" ({name} is {kind}, not a regular file)"
         names = sorted(self._foreign)
         if not names:
             return ""
@@ -425,7 +425,7 @@ class SegmentFolder:
     def _report_others(self) -> None:
         """Warn of each entry that has a log segment's name and is not a regular file."""
         for name in sorted(self._other_kinds.keys() - self._reported):
-            message = "%s: skipped %s, which is %s, and not a regular file"
+            message = "%s: skipped %s, which is %s, not a regular file"
             extra = fields("file-skipped", log=self._folder, file=name)
             _logger.warning(message, self._folder, name, self._other_kinds[name], extra=extra)
             self._reported.add(name)

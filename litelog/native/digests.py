@@ -36,7 +36,7 @@ class State:
     def __init__(self) -> None:
         """Begin. RuntimeError where not ``can_hash``."""
         if not can_hash():
-            raise RuntimeError("there is no compiled SHA-256")
+            raise RuntimeError("no SHA-256 was compiled")
         import numpy as np  # noqa: PLC0415 - what reads only small objects starts without it
 
         self._library = load()
@@ -73,4 +73,4 @@ def _address(data: memoryview) -> int:
 
 def _require(taken: int, data: memoryview) -> None:
     if taken != len(data):
-        raise ValueError(f"{len(data)} bytes are no whole blocks, or the processor has no SHA-256")
+        raise ValueError(f"{len(data)} bytes are not whole blocks, or the processor has no SHA-256")

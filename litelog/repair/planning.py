@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from litelog.repair.local_files import DamagedPlace
     from litelog.verify.local_report import LocalAnomaly, LocalReport
 
-NO_REPLICA = "no replica was given that may hold it"
+NO_REPLICA = "no replica was given that could hold it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Target:
     def __post_init__(self) -> None:
         bounds = [name for name in ("index", "sequence", "timestamp") if getattr(self, name) is not None]
         if len(bounds) > 1:
-            raise ConfigError(f"a restore goes up to one bound, not to {' and '.join(bounds)} at once")
+            raise ConfigError(f"a restore takes one bound, not {' and '.join(bounds)} at once")
 
 
 class TooEarlyError(NothingToRestoreError):

@@ -84,9 +84,9 @@ def _find_stalls(view: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
                 message=f"{words} {format_duration(age)}",
                 verdict="unsafe",
                 since=format_time(view.time_of(age)),
-                action="Read the daemon's log, and restart it. A file system that hangs may hold it up."
+                action="Read the daemon's log, and restart it. A hung file system may be the reason."
                 if kind != "measuring_stalled"
-                else "Check whether the file system of a log hangs.",
+                else "Check whether a log's file system hangs.",
                 command="systemctl restart litelog" if kind != "measuring_stalled" else "df",
             )
 

@@ -52,9 +52,9 @@ def requested_delay(error: LitelogError) -> float:
 
 
 def describe_wait(error: LitelogError, seconds: float) -> str:
-    """Say, for a log line, that the request is tried again in ``seconds``, and how long the store asked to wait."""
+    """Say, for a log line, that the request is repeated in ``seconds``, and how long the store asked to wait."""
     asked = error.retry_after if isinstance(error, StoreError) else None
-    return f"tried again in {seconds:.1f} s" + (f" (the store asked for {asked:g} s)" if asked else "")
+    return f"trying again in {seconds:.1f} s" + (f" (the store asked for {asked:g} s)" if asked else "")
 
 
 def next_delay(delay: float, random: Random) -> float:

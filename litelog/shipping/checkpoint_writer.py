@@ -135,14 +135,15 @@ class CheckpointWriter:
             except ExistsError:
                 found = self._read(self._claim.generation, number)
                 if found is None or found.checkpoint.key != signer.public or not _continues(before, found):
-                    self._warn("%s is taken by something else: the next number is tried", key)
+                    self._warn("something else has the key %s: trying the next number", key)
                     continue
                 self._take(found)
             else:
                 self.written += 1
                 self._take(decode_stored(key, body))
             return
-        raise StoreError("put", checkpoint_key(self._claim.generation, first), "its number and the next ones are taken")
+        key = checkpoint_key(self._claim.generation, first)
+        raise StoreError("put", key, "its number and the following numbers are taken")
 
     def _warn(self, message: str, *values: object) -> None:
         extra = fields("checkpoint-unusual", **self._where)
@@ -172,7 +173,7 @@ class CheckpointWriter:
             kept = None  # somebody took it away
         if kept is None and other is None and len(listed) > MOST_TRIED:
             newest = checkpoint_key(listed[-1].generation, listed[-1].index)
-            what = f"and the {MOST_TRIED - 1} before it are no signed checkpoints of this log: remove them"
+            what = f"and the {MOST_TRIED - 1} before it are not signed checkpoints of this log: remove them"
             raise CorruptObjectError(newest, what)
         return kept or other
 

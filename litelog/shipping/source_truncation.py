@@ -264,7 +264,7 @@ class LogTruncator:
             urls = [names[name] for name in absent or missing]
             _logger.warning(
                 "%s: not truncated (%d times in a row): %s and all after it wait for %s to hold them, too; "
-                "if a replica will not come back, run: litelog forget %s %s",
+                "if a replica is gone for good, run: litelog forget %s %s",
                 self._folder,
                 self._waits,
                 waiting.file,

@@ -82,7 +82,7 @@ def require_no_log(url: str) -> None:
     if folder is None or not os.path.isdir(folder) or has_folder(folder, ROOTS):
         return
     if (found := recognise_log(folder)) is not None:
-        raise ConfigError(f"{folder} is the folder of a log of {found.written_by}: a replica gets a folder of its own")
+        raise ConfigError(f"{folder} is the folder of a log of {found.written_by}: give the replica its own folder")
 
 
 def recognise_log(folder: str) -> Signature | None:

@@ -203,7 +203,7 @@ class RetryingStore:
         asked = error.retry_after
         if asked and not self._is_wait_logged:
             self._is_wait_logged = True
-            message = "%s: the store asks to wait %g s; tried again in %.1f s: %s"
+            message = "%s: the store asks to wait %g s; trying again in %.1f s: %s"
             _logger.warning(
                 message, self.url, asked, seconds, error, extra=fields("store-asks-to-wait", replica=self.url)
             )

@@ -139,7 +139,7 @@ class NotRegularError(OSError):
 
     def __init__(self, path: str, kind: str) -> None:
         self.is_folder = kind == _KINDS[stat.S_IFDIR]
-        super().__init__(errno.EINVAL, f"is {kind}, and not a regular file", path)
+        super().__init__(errno.EINVAL, f"is {kind}, not a regular file", path)
 
 
 class TooLargeError(OSError):

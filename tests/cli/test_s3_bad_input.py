@@ -149,7 +149,7 @@ def test_a_daemon_without_permission_says_so_and_asks_seldom(litelog: Command, s
         process = litelog.start("replicate", "log", url_at(counted.endpoint, bucket), "second")
         (said,) = [line for line in litelog.wait_for_line(process, "failure 1 in a row") if "failure 1" in line]
         assert " ERROR " in said
-        assert "tried again in 30.0 s" in said
+        assert "trying again in 30.0 s" in said
         assert f"grant s3:PutObject on {bucket}/logs/*" in said
         code, last = ends(litelog, process)
     assert code == ExitCode.FINAL_SYNC_FAILED
@@ -184,7 +184,7 @@ def test_a_daemon_whose_clock_is_wrong_says_so_and_asks_seldom(litelog: Command)
         process = litelog.start("replicate", "log", url_at(scripted.endpoint), "second")
         said = litelog.wait_for_line(process, "failure 1 in a row")[-1]
         assert "set it (NTP)" in said
-        assert "tried again in 30.0 s" in said
+        assert "trying again in 30.0 s" in said
         for _ in range(3):
             litelog.lines(1)
         code, last = ends(litelog, process)

@@ -395,7 +395,7 @@ def test_sync_and_status_say_which_daemon_answered_and_refuse_another_one(litelo
     assert (report["state_dir"], report["pid"]) == (str(litelog.folder / "mine"), process.pid)
     (litelog.folder / "other").mkdir()
     mine, other = litelog.folder / "mine", litelog.folder / "other"
-    said = f"is another one: process {process.pid}, which keeps its state in {mine}, not in {other}"
+    said = f"is not yours: process {process.pid}, which keeps its state in {mine}, not in {other}"
     refused = litelog("sync", "--config", "c.yml", "--state-dir", "other")
     assert (refused.code, said in refused.err) == (ExitCode.FAILURE, True)
     assert f"{litelog.folder}/log" not in litelog("status", "--config", "c.yml", "--state-dir", "other").out

@@ -86,7 +86,7 @@ def append(
         raise click.BadParameter("may not be empty", param_hint="--key-separator")
 
     if sys.stdin is None:  # the descriptor may belong to another file by now
-        raise click.ClickException("standard input is closed: there is nothing to append")
+        raise click.ClickException("standard input is closed, so there is nothing to append")
     descriptor = sys.stdin.fileno()
 
     def read() -> bytes:
@@ -114,7 +114,7 @@ def _acknowledgement(url: str | None, timeout: float | None, config_file: str | 
     """What each commit waits for; None: nothing."""
     if url is None:
         if timeout is not None or config_file is not None:
-            raise click.UsageError("--mirror-timeout and --config are about --mirrored-at")
+            raise click.UsageError("--mirror-timeout and --config need --mirrored-at")
         return None
     from litelog.stores.mirror_acknowledgement import MirrorAcknowledgement
 

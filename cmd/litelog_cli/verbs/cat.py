@@ -258,7 +258,7 @@ def _explain_nothing(options: CatOptions, start: StartPoint) -> None:
     if last is None:
         say(f"litelog: {options.place}: holds no record yet", "nothing-printed", level=logging.WARNING)
     elif start.kind is StartKind.TIME or start.value > last:
-        said = f"nothing there: the last record has the sequence {last}"
+        said = f"no such record: the last one has the sequence {last}"
         say(f"litelog: {options.place}: {said}", "nothing-printed", level=logging.WARNING)
 
 

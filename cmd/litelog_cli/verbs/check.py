@@ -150,9 +150,9 @@ def _refuse_log(place: str, *, is_folder_itself: bool) -> None:
         above = os.path.dirname(above)
     for parent in parents:
         if not is_replica(parent) and any(sequence_of(name) is not None for name in _names(parent)):
-            raise click.UsageError(f"{parent} is the folder of a log: a replica gets a folder of its own")
+            raise click.UsageError(f"{parent} is the folder of a log: give the replica its own folder")
     if is_folder_itself and not is_replica(place) and (names := _names(place)):
-        raise click.UsageError(f"{place} holds other files, such as {names[0]}: a replica gets a folder of its own")
+        raise click.UsageError(f"{place} holds other files, such as {names[0]}: give the replica its own folder")
 
 
 def _names(folder: str) -> list[str]:

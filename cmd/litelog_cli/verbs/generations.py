@@ -68,10 +68,10 @@ def generations(place: str, config_file: str | None, wide: bool, as_json: bool) 
     """List the generations of a replica, oldest first.
 
     A generation is one unbroken history of a log, as one owner wrote it. Isolated owners (fencing: isolated) leave
-    theirs open, and several may be written at a time; readers take the newest one that has reached its predecessor's
-    end. A generation that never began was ended before its owner wrote the first snapshot, and holds nothing. The lag
-    is the time between a generation's last shipped bytes and the newest shipped bytes of all. LOG_DIR, the folder of a
-    configured log, stands for its replicas.
+    theirs open, and several may be written at a time; readers take the newest generation that has reached its
+    predecessor's end. A generation that never began was ended before its owner wrote the first snapshot, and holds
+    nothing. The lag is the time between a generation's last shipped bytes and the newest shipped bytes of all. LOG_DIR,
+    the folder of a configured log, stands for its replicas.
     """
     from litelog_cli.listing import describe_generations
 

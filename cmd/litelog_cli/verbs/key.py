@@ -35,7 +35,7 @@ second copy. Without it, the replica cannot be read. Write the public key that i
 printed to recipients in the configuration.
 With --signing, FILE holds a private Ed25519 key that signs checkpoints. The daemon
 needs it, and verify --trusted-key needs the PEM text that is printed. Keep that
-where nobody who can write to the replica can exchange it.
+text where a person who can write to the replica cannot replace it.
 """,
 )
 @click.option(

@@ -26,7 +26,7 @@ Examples:
 @click.argument("verb", nargs=-1)
 @click.pass_context
 def man(ctx: click.Context, verb: tuple[str, ...]) -> None:
-    """Print the manual page of VERB, or one of all verbs.
+    """Print the manual page of VERB, or one page for all verbs.
 
     The page is for man(1), in the language of troff.
     """

@@ -86,7 +86,7 @@ Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, 6 damage
     type=click.Choice(["error", "new"]),
     default="error",
     show_default=True,
-    help="What to do if the mirror cannot continue: end, or rename it and begin another one.",
+    help="What to do if the mirror cannot continue: end, or rename it and begin a new mirror.",
 )
 @click.option(
     "--on-trailing",

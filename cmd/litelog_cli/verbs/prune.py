@@ -183,7 +183,7 @@ def _explaining_refusals() -> Iterator[None]:
     try:
         yield
     except ReplicaLockedError as error:
-        advice = "its daemon is running, and prunes by itself as its configuration says; stop it first"
+        advice = "its daemon is running and prunes as its configuration says; stop it first"
         raise ReplicaLockedError(error.path, f"{advice}: its state") from error
     except NotOwnerError as error:
         raise FencedError(

@@ -380,9 +380,9 @@ class _Session:
             os._exit(128 + number)
         extra = fields("signal", number=number)
         if child is not None:
-            _logger.info("signal %d: forwarded; a second one ends at once", number, extra=extra)
+            _logger.info("signal %d: forwarded; a second signal ends litelog at once", number, extra=extra)
             child.forward(number)
         else:
-            said = "signal %d: final sync, at most %gs; a second one ends at once"
+            said = "signal %d: final sync, at most %gs; a second signal ends litelog at once"
             _logger.info(said, number, self._timeout, extra=extra)
             self._stop()

@@ -132,7 +132,7 @@ time ends each log by itself: logs have no common point in time.
 )
 @click.option("--delta", is_flag=True, help="Replace an older copy in the output; read only what it lacks.")
 @click.option("--follow", is_flag=True, help="Keep the copy up to date afterwards, until a signal.")
-@click.option("--poll-interval", type=DURATION, default=1.0, show_default="1s", help="Pause between two looks.")
+@click.option("--poll-interval", type=DURATION, default=1.0, show_default="1s", help="Time between two polls.")
 @click.option("--ignore-free-space", is_flag=True, help="Restore even if the disk seems to be too small.")
 @click.option("--if-not-exists", is_flag=True, help="Exit with code 0 if the output already exists.")
 @click.option("--if-replica-exists", is_flag=True, help="Exit with code 0 if there is nothing to restore.")

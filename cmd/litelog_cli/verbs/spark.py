@@ -104,7 +104,7 @@ def export(
 ) -> int:
     """Add all records of a replica that the Parquet, Delta or Iceberg table TARGET lacks.
 
-    REPLICA_URL may be a pattern. Then each replica gets a table of its own below TARGET.
+    REPLICA_URL may be a pattern. Then each replica gets its own table below TARGET.
     """
     from litelog.spark.fleet import export as export_fleet
     from litelog.spark.jobs import export as run_export

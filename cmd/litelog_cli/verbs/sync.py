@@ -44,7 +44,7 @@ Exit codes: 0 all is there, 1 not in time or no daemon, 2 usage or configuration
 @click.option("--replica", "replica_url", metavar="URL", help="Wait for this replica only.")
 @daemon_config_option
 @daemon_addr_option
-@click.option("--state-dir", metavar="FOLDER", help="State folder of the daemon: another daemon is refused.")
+@click.option("--state-dir", metavar="FOLDER", help="State folder of the daemon: refuse a daemon with another one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON object.")
 def sync(
     log_dir: str | None,

@@ -457,8 +457,8 @@ def _verdict(report: VerifyReport, drill: DrillResult | None) -> str:
     verdicts = (
         (report.harmful, format_count(report.harmful, "anomaly", "anomalies")),
         (report.failed, f"no anomaly was found, but {failed} could not be read"),
-        (report.is_empty, "there is no replica here, only checkpoints"),
-        (report.hidden, f"what can be seen without an identity is well; the contents of {hidden} were NOT checked"),
+        (report.is_empty, "no replica is here, only checkpoints"),
+        (report.hidden, f"names, sizes and framing are sound; the contents of {hidden} were NOT checked"),
         (report.unknown_formats, "no anomaly was found, but the commits were not checked"),
         (_is_unchecked(report), "no contents were checked: the sample holds none; take a larger --sample"),
         (

@@ -83,7 +83,7 @@ def compact(
         What was compacted, including what an earlier call left unfinished.
 
     Raises:
-        NothingToRestoreError: there is no export.
+        NothingToRestoreError: the target holds no export.
         ConfigError: an option does not fit, or a package for the table is missing.
         CorruptObjectError: a document or a file of the table is damaged.
         StoreError: a request to the store failed.

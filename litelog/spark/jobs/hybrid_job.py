@@ -44,7 +44,7 @@ def exported(spark: Any, target: str, *, options: Mapping[str, object] | None = 
         The pyspark.sql.DataFrame.
 
     Raises:
-        NothingToRestoreError: there is no export.
+        NothingToRestoreError: the target holds no export.
         ConfigError: an option does not fit.
         CorruptObjectError: a manifest is damaged.
         StoreError: a request to the store failed.

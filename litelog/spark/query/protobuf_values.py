@@ -217,5 +217,5 @@ def _message_reader(message: Any) -> Callable[[Any], Any]:
 
 def _require_fit(microseconds: int) -> int:
     if not -(1 << 63) <= microseconds < 1 << 63:
-        raise _UnfitError(f"{microseconds} microseconds are no time of Spark")
+        raise _UnfitError(f"{microseconds} microseconds are beyond Spark's timestamps")
     return microseconds

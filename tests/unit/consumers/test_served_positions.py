@@ -181,7 +181,7 @@ def remote(url: str, token: str) -> litelog.ReplicaConfig:
 
 BAD_MOVES: list[tuple[bytes, str]] = [
     (b"", "the body must be a JSON object, such as"),
-    (b"[]", "no JSON object"),
+    (b"[]", "not a JSON object"),
     (b'{"next": -1}', "next is -1"),
     (b'{"next": 1.5}', "next is 1.5"),
     (b'{"sequence": 1}', "sequence: no such parameter"),

@@ -304,7 +304,7 @@ def test_the_folder_of_a_log_is_no_place_for_a_copy(tmp_path: Path) -> None:
     with LogWriter(tmp_path / "log", fsync="never") as writer:
         writer.append(b"x")
     before = files_in(tmp_path / "log")
-    with pytest.raises(ConfigError, match="is the folder of a log of litelog: a replica gets a folder of its own"):
+    with pytest.raises(ConfigError, match="is the folder of a log of litelog: give the replica its own folder"):
         copy(growing().store, open_store(str(tmp_path / "log")))
     assert files_in(tmp_path / "log") == before
     (tmp_path / "log" / "epochs").mkdir()  # a replica there already, by whatever mistake

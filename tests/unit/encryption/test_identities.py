@@ -102,7 +102,7 @@ def test_a_file_of_recipients_without_one_or_with_a_secret_is_refused(tmp_path) 
     [
         ("", "holds no identity"),
         ("AGE-SECRET-KEY-1QQQ", "line 1 is not a secret key of age"),
-        ("# x\nage1abc", "line 2 is no identity: write AGE-SECRET-KEY-1"),
+        ("# x\nage1abc", "line 2 is not an identity: write AGE-SECRET-KEY-1"),
         ("unwrap-command 'open", "line 1: No closing quotation"),
         ("\udce9".encode("utf-8", "surrogateescape"), "is not text"),
     ],

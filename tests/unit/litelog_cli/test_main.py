@@ -40,7 +40,7 @@ def test_a_check_is_not_made_in_the_folder_of_a_log(command: InProcess, place: s
     before = files(command.folder)
     done = command("check", place)
     assert done.code == ExitCode.USAGE
-    assert f"{command.folder}/log is the folder of a log: a replica gets a folder of its own" in done.err
+    assert f"{command.folder}/log is the folder of a log: give the replica its own folder" in done.err
     assert files(command.folder) == before
 
 
@@ -123,7 +123,7 @@ def test_bounds_without_records_are_reported(command: InProcess) -> None:
     for place in ("log", "replica"):
         done = command("cat", "--from", "200000", place)
         assert (done.code, done.out) == (ExitCode.DONE, "")
-        assert f"{place}: nothing there: the last record has the sequence 99" in done.err
+        assert f"{place}: no such record: the last one has the sequence 99" in done.err
         done = command("cat", "--from", "10", "--to", "5", place)
         assert (done.code, "--from 10 is not before --to 5" in done.err) == (ExitCode.USAGE, True)
 

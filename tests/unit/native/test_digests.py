@@ -28,5 +28,5 @@ def test_one_run_and_two_give_the_digests_of_hashlib(size: int) -> None:
 
 
 def test_a_part_of_a_block_is_refused() -> None:
-    with pytest.raises(ValueError, match="no whole blocks"):
+    with pytest.raises(ValueError, match="not whole blocks"):
         State().take(memoryview(bytes(65)))

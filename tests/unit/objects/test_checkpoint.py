@@ -50,7 +50,7 @@ def changed(**changes: object) -> bytes:
     ("body", "words"),
     [
         (b"", "Expecting value"),
-        (b"[]", "no JSON object"),
+        (b"[]", "not a JSON object"),
         (encode(VECTOR)[:-1], "checkpoint"),
         (encode(VECTOR).replace(b'"next": 9', b'"next": 8'), "CRC-32C"),
         (changed(version=2), "version is not 1"),

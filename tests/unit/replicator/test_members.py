@@ -468,7 +468,7 @@ def test_a_daemon_may_change_all_that_it_does(bench: Bench, tmp_path: Path) -> N
         ({"url": "nowhere://x"}, "nowhere"),
         ({"format": "nonsense"}, "nonsense"),
         ({"url": "LOGS/log/replica"}, "in the folder of its own log"),
-        ({"url": "LOGS/another"}, "another is the folder of a log of litelog: a replica gets a folder of its own"),
+        ({"url": "LOGS/another"}, "another is the folder of a log of litelog: give the replica its own folder"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused_whole(bench: Bench, change: dict[str, str], message: str) -> None:

@@ -89,5 +89,5 @@ def test_a_store_gets_the_pause_that_it_asks_for_up_to_the_longest_delay() -> No
 @pytest.mark.slow
 def test_a_log_line_says_how_long_the_store_asked_for_and_how_long_the_wait_is() -> None:
     asked = StoreError("put", "x", "slow down", retry_after=600.0)
-    assert describe_wait(asked, wait_after(asked)) == "tried again in 30.0 s (the store asked for 600 s)"
-    assert describe_wait(StoreError("put", "x", "503"), 0.25) == "tried again in 0.2 s"
+    assert describe_wait(asked, wait_after(asked)) == "trying again in 30.0 s (the store asked for 600 s)"
+    assert describe_wait(StoreError("put", "x", "503"), 0.25) == "trying again in 0.2 s"

@@ -167,7 +167,7 @@ def test_a_failing_seal_is_logged_with_its_event(
     grow(daemon, clock, 1)
     (line,) = [line for line in caplog.records if getattr(line, "event", None) == "sealing-failed"][:1]
     assert line.name == "litelog.shipping.archiver"
-    assert f"{log.folder} to {store.url}: sealing failed 1 times in a row, tried again in" in line.getMessage()
+    assert f"{log.folder} to {store.url}: sealing failed 1 times in a row, trying again in" in line.getMessage()
 
 
 class WaitedFor:

@@ -411,7 +411,7 @@ def test_failures_stop_nothing_and_are_reported(
     assert (status.number, status.written) == (None, 0)
     line = next(line for line in caplog.records if getattr(line, "event", None) == "checkpoint-failed")
     assert line.name == "litelog.shipping.checkpointer"
-    assert "writing a checkpoint failed 1 times in a row, tried again in" in line.getMessage()
+    assert "writing a checkpoint failed 1 times in a row, trying again in" in line.getMessage()
     assert signed.daemon.replica.position is not None
     (keys / "key.pem").write_text(key)
     signed.clock.advance(60)

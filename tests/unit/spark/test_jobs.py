@@ -169,11 +169,11 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "many lists": (lambda: b'{"version": 1, "files": [' + b"[]," * (1 << 20) + b"[]]}", "lists and objects"),
     "many values": (lambda: b'{"version": 1, "files": [' + b"1," * (4 << 20) + b"1]}", "values"),
     "no JSON": (lambda: b"\xff\xfe", "codec"),
-    "a list": (lambda: b"[]", "no JSON object"),
+    "a list": (lambda: b"[]", "not a JSON object"),
     "NaN": (lambda: b'{"version": NaN}', "not a number"),
     "another version": (lambda: b'{"version": 2}', "version of the export is 2, expected 1"),
     "a boolean": (lambda: b'{"version": true}', "version of the export is True, expected 1"),
-    "no plan": (lambda: b'{"version": 1, "files": []}', "no JSON object"),
+    "no plan": (lambda: b'{"version": 1, "files": []}', "not a JSON object"),
 }
 
 

@@ -177,7 +177,7 @@ def test_a_store_that_asks_for_a_pause_gets_it_within_the_total(caplog: pytest.L
     assert 0.5 <= waits.seconds[1] <= 3
     assert 29 < waits.seconds[2] <= POLICY.total_seconds
     (line,) = caplog.messages
-    assert line == f"{store.url}: the store asks to wait 12 s; tried again in 12.0 s: put key: slow down"
+    assert line == f"{store.url}: the store asks to wait 12 s; trying again in 12.0 s: put key: slow down"
 
 
 def test_each_outage_says_once_that_the_store_asks_for_a_pause(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,7 +40,7 @@ from tests.builders.log_builder import LOG_ID, LogBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PIPE = "is a named pipe, and not a regular file"
+PIPE = "is a named pipe, not a regular file"
 SECONDS = 120
 """Seconds after which a test that waits for a named pipe fails."""
 
@@ -86,7 +86,7 @@ def test_open_regular_names_the_kind_of_any_other_file(tmp_path: Path, flags: in
     path = str(tmp_path / "it")
     os.mkdir(path) if kind == stat.S_IFDIR else os.mknod(path, kind | 0o600)
     for name, folder in ((path, None), ("it", os.open(tmp_path, os.O_RDONLY))):
-        with pytest.raises(NotRegularError, match=f"is {words}, and not a regular file") as caught:
+        with pytest.raises(NotRegularError, match=f"is {words}, not a regular file") as caught:
             at_once(lambda name=name, folder=folder: open_regular(name, flags, dir_fd=folder))
         assert caught.value.filename == name
         assert caught.value.is_folder == (kind == stat.S_IFDIR)
@@ -167,7 +167,7 @@ def test_a_pipe_with_the_name_of_the_next_log_segment_is_skipped_with_a_warning(
     at_once(daemon.sync)
     daemon.close()
     said = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "file-skipped"]
-    assert said == [f"{log.folder}: skipped {log.next - 1:020d}.log, which is a named pipe, and not a regular file"]
+    assert said == [f"{log.folder}: skipped {log.next - 1:020d}.log, which is a named pipe, not a regular file"]
 
 
 @pytest.mark.parametrize(

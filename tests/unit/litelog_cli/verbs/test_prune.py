@@ -20,7 +20,7 @@ def test_a_running_daemon_prunes_by_itself(command: InProcess) -> None:
     with StateFolder(str(state), "the daemon"):
         done = command("prune", replica, "--max-age", "30d", "--confirm")
     assert done.code == ExitCode.FENCED
-    assert "its daemon is running, and prunes by itself as its configuration says; stop it first" in done.err
+    assert "its daemon is running and prunes as its configuration says; stop it first" in done.err
 
 
 def test_prune_without_the_daemons_state_is_refused_with_where_to_run_it(command: InProcess) -> None:
