@@ -76,7 +76,7 @@ def restore_log(  # noqa: PLR0913 - each is an independent choice
         result = litelog.restore_log(["s3://backups/orders", "/mnt/backup/orders"], "orders")
         print(result.records, "records from", result.replica)
 
-    Of several replicas it takes the one that reaches furthest. The others supply the bytes that this one lost.
+    Of several replicas, it restores the one that reaches furthest. The others supply the bytes that this replica lost.
 
     Args:
         replicas: one or several replicas of the log: URLs, paths, or ReplicaConfigs, which have options as well.

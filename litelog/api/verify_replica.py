@@ -52,7 +52,7 @@ def verify_replica(
         The report, with all anomalies.
 
     Raises:
-        NoReplicaError: there is no replica at the URL.
+        NoReplicaError: the URL holds no replica.
         ConfigError: no installed package serves the URL.
         StoreError: the store cannot be listed.
         SourceError: the log cannot be read.

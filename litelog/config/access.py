@@ -13,7 +13,7 @@ ALL = "all"
 """All logs, as ``serve`` and a token's ``logs`` name them."""
 
 Right = Literal["status", "read", "consume"]
-"""What a token permits: ``status`` is the page, the status, health and metrics of all logs; ``read`` is the served
+"""The rights of a token: ``status`` is the page, the status, health and metrics of all logs; ``read`` is the served
 logs; ``consume``, together with ``read``, is to move and delete their consumers."""
 
 RIGHTS: tuple[Right, ...] = ("status", "read", "consume")

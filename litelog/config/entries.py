@@ -105,7 +105,8 @@ class TruncateConfig(BaseModel):
     wait_for_consumers: Age | None = None
     """As ``wait_for_mirrors``, while a consumer has not processed it whose position is in the state folder."""
     wait_for_replica_consumers: Age | None = None
-    """As ``wait_for_mirrors``, while a consumer has not processed it whose position is in one of the log's replicas."""
+    """As ``wait_for_mirrors``, for consumers whose positions are in the log's replicas: while one has not processed the
+    log segment."""
 
     @model_validator(mode="after")
     def _check(self) -> TruncateConfig:
@@ -193,7 +194,7 @@ class ReplicaConfig(BaseModel):
     snapshot_segments: Count = DEFAULTS.snapshot_segments
     """Number of sealed segments after which a snapshot is due before ``snapshot_interval`` has passed."""
     snapshot_policy: SnapshotMode = DEFAULTS.snapshot_policy
-    """What a snapshot does with log segments that the source has dropped: ``keep`` them, or ``mirror`` the deletion."""
+    """Whether a snapshot names log segments that the source has dropped (``keep``), or not (``mirror``)."""
     wal_retention: WalRetention = DEFAULTS.wal_retention
     """Seconds for which WAL segments stay after a snapshot covers them."""
     fencing: FencingMode = Fencing.REQUIRED
@@ -201,7 +202,7 @@ class ReplicaConfig(BaseModel):
     retention: RetentionConfig = RetentionConfig()
     """How much of its past the replica keeps."""
     no_delete: bool = False
-    """Whether the daemon leaves every deletion to ``litelog prune``, which runs with credentials of its own."""
+    """Whether the daemon leaves every deletion to ``litelog prune``, which runs with other credentials."""
     scrub_interval: ScrubInterval | None = None
     """Seconds between two verifications of the whole replica in the background; 0: none, and no requests. None: once a
     day, the daemon compares names and sizes, and reads a thirtieth of the objects, different ones each day."""

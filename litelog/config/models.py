@@ -253,7 +253,7 @@ class Config(BaseModel):
 
     @property
     def folders(self) -> tuple[FolderConfig, ...]:
-        """The folders in which logs are found, in order. A log belongs to the first one that matches it."""
+        """The folders in which logs are found, in order. A log belongs to the first folder that matches it."""
         return tuple(entry for entry in self.logs if isinstance(entry, FolderConfig))
 
     def find_log(self, path: str) -> LogConfig | None:

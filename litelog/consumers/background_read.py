@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_in_background(read: Callable[[], Columns | None]) -> Future[Columns | None]:
-    """Call ``read`` in a thread of its own, which does not keep the process alive. Return its result as a future."""
+    """Call ``read`` in a new thread, which does not keep the process alive. Return its result as a future."""
     future: Future[Columns | None] = Future()
     future.set_running_or_notify_cancel()
 

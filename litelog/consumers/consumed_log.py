@@ -45,7 +45,7 @@ class ConsumedLog:
     name: str
     """For messages."""
     positions: ConsumerPositions
-    """Where its consumers are."""
+    """The positions of its consumers."""
     format: LogFormat
     sources: tuple[RecordSource, ...]
     """The first one has the end of the log."""
@@ -94,8 +94,8 @@ class ConsumedLog:
     def find_time(self, time: int) -> int | None:
         """The sequence of the first record at or after ``time`` that any source holds, or else the end of the log.
 
-        If the first source holds an earlier record, the others are not asked: one that is away would have to be waited
-        for. Raises the errors of a reader of a source.
+        If the first source holds an earlier record, the others are not asked, since an unavailable source would delay
+        the answer. Raises the errors of a reader of a source.
         """
         firsts = []
         for number, open_source in enumerate(self.open_at_time):
@@ -142,7 +142,7 @@ def open_consumed_log(
     given, or else in its first replica, or with the daemon that serves it.
 
     Raises:
-        ConfigError: There is neither a folder nor a replica, or the arguments do not fit together.
+        ConfigError: Neither a folder nor a replica is there, or the arguments contradict each other.
         NothingToRestoreError, StoreError: There is no folder, and the replica cannot be read.
     """
     if folder is not None:
@@ -179,7 +179,7 @@ def consumed_folder(
 
 
 def _positions_of(state_dir: str | None, url: str, options: Mapping[str, object]) -> ConsumerPositions:
-    """Where the consumers of a replica are that is read without its log's folder."""
+    """Open the positions of a replica's consumers, if it is read without its log's folder."""
     if state_dir is not None:
         return PositionFolder(replica_state_folder(state_dir, url, options))
     store = open_store(url, options)

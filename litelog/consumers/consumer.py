@@ -50,7 +50,7 @@ class Consumer(RecordStream):
     may commit or close.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own
+    def __init__(  # noqa: PLR0913 - each is a separate choice
         self,
         log: Replica,
         name: str,
@@ -121,8 +121,8 @@ class Consumer(RecordStream):
 
     @property
     def next_sequence(self) -> int | None:
-        """The sequence after the last record that was returned, or the one that is returned first. None before the
-        first record of the log."""
+        """The sequence after the last returned record, or of the record to return first. None before the log's first
+        record."""
         return self._opened()[1].returned
 
     def poll(self, timeout: float | None = None) -> Columns | None:
@@ -231,7 +231,7 @@ class Consumer(RecordStream):
         return log, progress
 
     def _refill(self, timeout: float | None) -> Columns | None:
-        """Return the batch, with at least one record that was not returned. None if there is no such record."""
+        """Return a batch with at least one record that was not returned yet. None if no such record exists."""
         log, progress = self._opened()
         self._processed = progress.returned
         self._commit_if_due()

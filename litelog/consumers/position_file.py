@@ -79,7 +79,7 @@ class PositionFile:
         now: int,
         move: str | None = None,
     ) -> ConsumerPosition:
-        """Move the position durably, if it is still the one that was ``held``. Return the new one. ``move``: the id of
+        """Move the position durably, if it is still ``held``. Return the new position. ``move``: the id of
         the move, if its answer may be lost.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Where the positions of a log's consumers are kept: in a state folder, in a replica, or by a daemon."""
+"""Finds the place that keeps the positions of a log's consumers: a state folder, a replica, or a daemon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KeptPosition(Protocol):
     def move(
         self, held: ConsumerPosition | None, following: int | None, evidence: Evidence | None, now: int
     ) -> ConsumerPosition:
-        """Move the position durably, if it is still the one that was ``held``. Return the new one.
+        """Move the position durably, if it is still ``held``. Return the new position.
 
         Raises:
             ConsumerMovedError: Another process has moved it since.
@@ -48,7 +48,7 @@ class ConsumerPositions(Protocol):
         """The names of the consumers, sorted. Raises ConsumerStateError and StoreError."""
 
     def of(self, name: str) -> KeptPosition:
-        """The position of a consumer, which need not be there. Raises ConfigError for a name that none may have."""
+        """The position of a consumer, which may not exist yet. Raises ConfigError for an invalid name."""
 
     def close(self) -> None:
         """Release what is open. A later call opens it again."""

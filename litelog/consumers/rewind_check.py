@@ -72,12 +72,12 @@ def require_same_log(log: ConsumedLog, name: str, evidence: Evidence) -> bool:
                 "replaced; the consumer stays where it is until you move it with litelog consumers move",
             )
         if found is RecordTrace.ENDS:
-            return False  # it lags behind a folder that is not there
+            return False  # it lags behind a folder that does not exist
     return is_known
 
 
 def _look(source: RecordSource, evidence: Evidence, *, divisible: bool, has_others: bool) -> RecordTrace:
-    """What a source holds of the record. One that cannot be read now counts as missing, if there are others."""
+    """Look for the record in a source. A source that cannot be read now counts as missing, if there are others."""
     taken = b""
     try:
         with source.open(evidence.sequence, evidence.end if divisible else None, False) as stream:

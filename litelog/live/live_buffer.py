@@ -137,7 +137,7 @@ class BufferView:
 
 
 class LiveBuffer:
-    """Follows a log in a thread of its own, and holds its newest runs. Any thread calls the methods.
+    """Follows a log in its own thread, and holds its newest runs. Any thread may call the methods.
 
     It begins at the position up to which a replica has acknowledged the log, and takes over the positions of that
     replica's generation. When the log's history forks, it begins again there: ``BufferView.history`` shows that.
@@ -201,8 +201,8 @@ class LiveBuffer:
             return self._view, list(self._runs)
 
     def look_at(self, sequence: int) -> tuple[BufferView, list[LiveRun] | None]:
-        """Return what it holds, and its runs from the first one that holds the record ``sequence`` or a later one. The
-        runs are None if the buffer no longer holds that record."""
+        """Return its view, and its runs from the first that holds the record ``sequence`` or a later record. The runs
+        are None if the buffer no longer holds that record."""
         with self._lock:
             view = self._view
             if view.first is None or sequence < view.first:

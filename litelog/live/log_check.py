@@ -1,4 +1,4 @@
-"""LogCheck: a check of a served log's own files for one request. It ends early if nobody waits for its result.
+"""LogCheck: a check of a served log's own files for one request. It ends early if the client disconnects.
 
 Specified in litelog/live/README.md#checks.
 """
@@ -27,12 +27,12 @@ VERSION = 1
 
 
 FIRST_SECONDS = 1.0
-"""After how many seconds the answer begins, even if the check lasts longer: then it is noticed if the client has left.
-A check that cannot begin fails sooner, with a status of its own."""
+"""After how many seconds the answer begins, even if the check lasts longer: from then on, a client's leaving is
+noticed. A check that cannot begin fails sooner, with its own status."""
 
 
 class _LeftError(LitelogError):
-    """Nobody waits for the check any more."""
+    """The client no longer waits for the check."""
 
 
 class ReportFraming:
@@ -54,7 +54,7 @@ class ReportFraming:
 
 
 class LogCheck:
-    """One check, in a thread of its own. Its methods run in one event loop."""
+    """One check, in its own thread. Its methods run in one event loop."""
 
     def __init__(self, served: ServedLog, reader: LiveReader, rate: int | None, ended: Callable[[], None]) -> None:
         """``rate``: the most bytes of the log that are read in a second, on average; None: no limit. ``ended``: called
@@ -98,7 +98,7 @@ class LogCheck:
             self.end()
 
     def end(self) -> None:
-        """End the check: nobody waits for its result. Idempotent. Its thread ends after the piece that it reads."""
+        """End the check, as the client has left. Idempotent. Its thread ends after the piece that it reads."""
         is_first = not self._left.is_set()
         self._left.set()
         if is_first and self._thread is None:
@@ -120,7 +120,7 @@ class LogCheck:
         self._ended()
 
     def _keep_pace(self, checked: int, _size: int) -> None:
-        """Wait until more may be read. Raises _LeftError if nobody waits for the result."""
+        """Wait until more may be read. Raises _LeftError if the client has left."""
         due = 0.0 if self._rate is None else self._began + checked / self._rate
         if self._left.wait(max(0.0, due - monotonic())):
             raise _LeftError(f"{self._source.folder}: the client has left, so the check ends")

@@ -1,5 +1,5 @@
-"""The consumers of a served log that keep their positions in the daemon's state folder: their lag, their places, and
-where the log's records of a time are."""
+"""The consumers of a served log that keep their positions in the daemon's state folder: their lag and their places.
+Also finds the log's records of a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_consumers(served: ServedLog) -> list[ConsumerState]:
 
 
 def position_of(served: ServedLog, name: str) -> PositionFile:
-    """Return the position of a consumer, which need not be there. Raises ConfigError for a name that none may have."""
+    """Return the position of a consumer, which may not exist yet. Raises ConfigError for an invalid name."""
     return PositionFile(_folder_of(served), name)
 
 
@@ -49,8 +49,8 @@ def find_consumer(served: ServedLog, name: str) -> int | Start:
     """Return the place of the first record that a consumer has not processed.
 
     Raises:
-        UnknownConsumerError: There is no such consumer.
-        ConfigError: A consumer cannot have that name.
+        UnknownConsumerError: The consumer does not exist.
+        ConfigError: The name is not valid for a consumer.
         ConsumerStateError: Its position cannot be read.
     """
     position = position_of(served, name).read()

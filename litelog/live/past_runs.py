@@ -30,7 +30,8 @@ READ_BYTES = 256 << 10
 
 
 class GoneError(PrunedError):
-    """Neither the folder nor a replica has the position. ``next``: the first later one that is there; None: none is."""
+    """Neither the folder nor a replica has the position. ``next``: the first later position that is there; None if none
+    is."""
 
     def __init__(self, position: Position, history: GenerationBytes) -> None:
         later = (file.index for file in history.files() if file.index > position.index)
@@ -59,7 +60,7 @@ class PastRuns:
 
     @property
     def place(self) -> SourcePosition:
-        """Where the next run begins, once there was one."""
+        """The beginning of the next run, once there was a run."""
         return self._place
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class ReaderLimits:
 
 @dataclass(eq=False)
 class LimitCounts:
-    """What the limits have done since the daemon started. Any thread may use it."""
+    """Counts the effects of the limits since the daemon started. Any thread may use it."""
 
     refused: int = 0
     """Readers that were refused, as there were too many."""

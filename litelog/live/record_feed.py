@@ -1,7 +1,7 @@
 """RecordFeed: the records of a served log for one reader, as encoded pieces: first the past, then the live end.
 
 The past is read in threads, from the log's folder and its replicas. At the live end all readers share what the buffer
-has read, and each encoding of it. A reader that is slow falls behind the buffer and continues from the folder: it costs
+has read, and each encoding of it. A slow reader falls behind the buffer and continues from the folder: it costs
 the memory of one piece, and delays no other reader.
 
 Specified in litelog/live/README.md#records.

@@ -67,7 +67,7 @@ class ReplicaObjects:
         return list(islice((info for info in found if info.key.startswith(_READ)), limit))
 
     def history(self, claim: Claim, log_format: LogFormat) -> GenerationBytes:
-        """The bytes of one of its generations. Lists what the replica has now."""
+        """The bytes of one of its generations. Lists the replica's objects of now."""
         return GenerationBytes(ObjectReplicaClient(decrypting(self._opened().store, self._options)), claim, log_format)
 
     def close(self) -> None:

@@ -135,7 +135,7 @@ class ServedLog:
         return _end_of(self.buffer.view)
 
     def locate_mirror(self, position: Position) -> MirrorPlace:
-        """What is known about the position up to which a mirror is durable."""
+        """Locate the position up to which a mirror is durable."""
         view, runs = self.buffer.look()
         is_current, following = position == _end_of(view), None
         if is_current:
@@ -217,7 +217,7 @@ def _end_of(view: BufferView) -> Position | None:
 
 
 def _reaches(view: BufferView, position: Position) -> bool:
-    """Whether a position lies in the part of its generation that the source holds durably, as far as that is known."""
+    """Whether a position lies in the part of its generation that the source holds durably, if that is known."""
     end = _end_of(view)
     return end is not None and end.generation == position.generation and position <= end
 

@@ -42,7 +42,7 @@ class _Queued:
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """The appends to one log, which a thread of its own passes on: a writer may have no room for more."""
+    """The appends to one log. A separate thread passes them on, since the writer may have no room for more."""
 
     name: str
     writer: LogWriter
@@ -90,7 +90,7 @@ class AppendService:
             DependencyError if a future of ``after`` failed or was cancelled.
 
         Raises:
-            ConfigError: There is no such log.
+            ConfigError: The service has no such log.
             ClosedError: The service is closed.
         """
         queued = _Queued(values, options, tuple(after))
@@ -139,8 +139,8 @@ class AppendService:
             return [future for name, lane in self._lanes.items() if name != log for future in lane.pending]
 
     def barrier(self, timeout: float | None = None) -> bool:
-        """Wait until all appends so far are done. Returns whether they are, after ``timeout`` seconds at the latest. In
-        a callback of a future it does not wait, as appends are not done before callbacks end."""
+        """Wait up to ``timeout`` seconds for all earlier appends. Returns whether they are done. In a callback of a
+        future it does not wait, as an append is done only after its callbacks."""
         return not wait(self.pending_except(), 0.0 if self._is_in_callback() else timeout).not_done
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 u32 length of the header, big-endian | header, JSON | the bytes of all log segments, in the header's order
 header: {"topics": [{"id": 1, "segments": [{"index": 6, "size": 219}]}], "index": 577}
 
-The broker's ``index`` is the highest one that it has given to a message. Specified in
+The broker's ``index`` is the highest index that it has given to a message. Specified in
 etc/docs/foreign-logs.md#the-brokers-snapshot.
 """
 
@@ -83,7 +83,7 @@ def write_broker_snapshot(folder: str, path: str) -> BrokerTotals:
         What was written.
 
     Raises:
-        SourceMissingError: There is no such folder, or no topic in it.
+        SourceMissingError: The folder does not exist, or holds no topic.
         OutputExistsError: The file exists.
         CorruptCommitError, SequenceGapError: A topic is damaged.
     """

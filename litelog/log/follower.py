@@ -373,7 +373,8 @@ class Follower:
 
     def _skip_vanished(self) -> CommitRun:
         """Continue after a log segment that is gone. If commits are numbered, a log segment that continues proves that
-        none is missing. If sequences may jump, only one whose name states the very next sequence proves that."""
+        none is missing. If sequences may jump, only a log segment whose name states the very next sequence proves
+        it."""
         place = self._place
         self._require_oldest(place.file)
         if self._format.self_numbered and place.offset:

@@ -13,7 +13,7 @@ MIRROR_NAME = ".mirror.json"
 
 @dataclass(frozen=True, slots=True)
 class MirrorNote:
-    """What a mirror is a copy of."""
+    """The source of a mirror."""
 
     source: str
     """The URL of the log, without credentials."""

@@ -57,7 +57,7 @@ class MirrorRegistry:
         self._note = NoteFile(self._path, _Mirrors, "truncation waits for no mirror until its next request")
 
     def read(self) -> tuple[KnownMirror, ...]:
-        """Return the mirrors, the one that was seen last at the end."""
+        """Return the mirrors; the most recently seen mirror is last."""
         found = self._note.read()
         return () if found is None else found.mirrors
 

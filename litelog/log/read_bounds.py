@@ -21,7 +21,7 @@ Start = Literal["earliest", "latest", "end"]
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
-    """Where a reader begins and ends. Times are in microseconds since 1970."""
+    """The beginning and the end of a read. Times are in microseconds since 1970."""
 
     start: int | Start = "earliest"
     start_time: int | None = None

@@ -42,7 +42,7 @@ class LogReader(RecordStream):
     format allows them, and raises CorruptCommitError otherwise.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own
+    def __init__(  # noqa: PLR0913 - each is a separate choice
         self,
         folder: str | os.PathLike[str],
         log_format: LogFormat | str | None = None,
@@ -67,8 +67,8 @@ class LogReader(RecordStream):
             pattern: Which names are log segments, if the format is given by its name and needs a pattern.
             start: A sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it); or a
                 datetime with a zone, as ``start_time``; or a text as ``litelog cat --from`` takes it, for example
-                "oldest" or "2month3days" (that long before now). After the end of the log there is nothing to read:
-                without ``follow`` the reader ends at once, and with it the reader waits for that record.
+                "oldest" or "2month3days" (that long before now). If the log ends before that, a reader without
+                ``follow`` ends at once, and a reader with it waits for the record.
             start_time: Instead of ``start``: the first record at or after it. Microseconds since 1970, or a datetime
                 with a zone.
             end: The first sequence that is not returned, or a datetime, as ``end_time``; None: no limit.
@@ -206,7 +206,8 @@ class LogReader(RecordStream):
         return max(1, min(PIECE_BYTES, left))
 
     def _find_start(self) -> bool:
-        """Place the cursor. Search again if a log segment is removed meanwhile. False while there is no commit."""
+        """Place the cursor. Search again if a log segment is removed meanwhile. False if the log holds no commit
+        yet."""
         while not self._closed:
             names = self._names.all()
             try:

@@ -69,7 +69,7 @@ def _first_sequences(folder: str) -> list[int]:
 
 
 def recover(folder: str, disk: Disk, on_trailing: OnTrailing) -> LogEnd | None:
-    """Find the end of the log in ``folder``, and cut off a torn tail, durably. None if there is no log segment.
+    """Find the end of the log in ``folder``, and cut off a torn tail, durably. None if the folder holds no log segment.
 
     Raises:
         CorruptCommitError: A bad commit has good ones after it; or the tail is torn, and ``on_trailing`` is "error".

@@ -3,7 +3,7 @@ which log segments each one holds sealed and named by a durable snapshot. A repl
 until it is forgotten. The set also holds the log's folder, and the log's id in all replicas if its files hold none.
 
 <state folder>/<log>/replicas.json               the set, the folder and the id
-<state folder>/<log>/<replica>/replicated.json   what one of them holds
+<state folder>/<log>/<replica>/replicated.json   what that replica holds
 A file that cannot be read counts as "nothing is replicated". A set that cannot be read is rebuilt before it is changed,
 from all replicas that have a folder there. That includes forgotten replicas, because nothing records which they were.
 """
@@ -78,7 +78,7 @@ def log_state_folder(state_dir: str, log: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The contents of the file: the replicas' URLs by name, the log's id if one is agreed on, and its folder."""
+    """The contents of the file: the replicas' URLs by name, the log's id if it is agreed on, and its folder."""
 
     names: Mapping[str, str]
     log: str | None
@@ -140,7 +140,7 @@ class ReplicaSet:
             return kept.log or proposed
 
     def held(self) -> list[Mapping[str, ReplicatedSegment]]:
-        """Return what each replica of the set holds, by file name; empty if there is no set."""
+        """Return what each replica of the set holds, keyed by file name; empty without a set."""
         return self.held_by(self.names() or ())
 
     def held_by(self, names: Iterable[str]) -> list[Mapping[str, ReplicatedSegment]]:

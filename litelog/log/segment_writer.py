@@ -1,4 +1,4 @@
-"""The tail of one of litelog's own logs: the newest log segment, open for writing, and the step to the next one."""
+"""Writes the tail of one of litelog's own logs: the newest log segment, and the step to the next."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ _logger = logging.getLogger(__name__)
 
 
 def read_side_files(folder: str, log_format: LogFormat) -> tuple[SideFile, ...]:
-    """Read the side files of the log in ``folder``. One that is too large, or not a regular file, is skipped with a
-    warning: log segments do not depend on it.
+    """Read the side files of the log in ``folder``. A file that is too large or not regular is skipped with a warning:
+    log segments do not depend on it.
 
     Raises:
         SourceMissingError: The folder does not exist.

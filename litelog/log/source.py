@@ -279,7 +279,7 @@ class SegmentFolder:
         return self._listed
 
     def foreign(self) -> list[str]:
-        """Return the names of the files that are no part of the log, sorted."""
+        """Return the names of the files that are not part of the log, sorted."""
         self.all()
         return sorted(self._foreign)
 

@@ -22,7 +22,7 @@ LEAST_CHECKED_BYTES = 1 << 10
 """The fewest bytes that are compared, if as many were read at once: a text's last line may be empty, or one brace."""
 
 FEW_BYTES = 16 << 10
-"""Up to so many bytes, a second checksum over them takes less time than joining two checksums."""
+"""The number of bytes up to which a second checksum over them takes less time than joining two checksums."""
 
 
 @dataclass(frozen=True, slots=True)

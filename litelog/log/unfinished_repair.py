@@ -101,7 +101,7 @@ def _size(path: str) -> int:
 
 
 def remove_steps(folder: str) -> None:
-    """Remove the steps of a repair, if there are any: nobody then carries them out. Raises OSError."""
+    """Remove the steps of a repair, if there are any, so that no program carries them out. Raises OSError."""
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, BACKUPS, STEPS))
         sync_folder(os.path.join(folder, BACKUPS))

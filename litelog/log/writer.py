@@ -58,7 +58,7 @@ class LogWriter:
     A killed process loses no acknowledged append, whatever the policy. Readers see commits as soon as they are written.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own
+    def __init__(  # noqa: PLR0913 - each is a separate choice
         self,
         folder: str | os.PathLike[str],
         *,
@@ -234,9 +234,9 @@ class LogWriter:
     def truncate(self, before_sequence: int, *, state_dir: str | None = None) -> Truncated:
         """Remove the log segments that hold no record from ``before_sequence`` on, if every replica has them.
 
-        A log segment stays if a replica does not hold it sealed and in a snapshot. All after it stay, too, and so do
-        the newest two, and the newest one that every replica holds. A log that is not replicated loses nothing. Readers
-        get TruncatedError below the new beginning.
+        A log segment stays if a replica does not hold it sealed and in a snapshot. All after it stay, too. So do the
+        newest two log segments, and the newest that every replica holds. A log that is not replicated loses nothing.
+        Readers get TruncatedError below the new beginning.
 
         Args:
             before_sequence: The first sequence that must stay.
