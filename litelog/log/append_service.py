@@ -139,7 +139,7 @@ class AppendService:
             return [future for name, lane in self._lanes.items() if name != log for future in lane.pending]
 
     def barrier(self, timeout: float | None = None) -> bool:
-        """Wait up to ``timeout`` seconds for all earlier appends. Returns whether they are done. In a callback of a
+        """Wait up to ``timeout`` seconds for all earlier appends. Return whether they are done. In a callback of a
         future it does not wait, as an append is done only after its callbacks."""
         return not wait(self.pending_except(), 0.0 if self._is_in_callback() else timeout).not_done
 

@@ -57,10 +57,10 @@ class Displaced:
     is_readable: bool = True
     """Whether all of the local bytes could be read. Of a compressed log segment, a piece may be damaged."""
     end: int = 0
-    """The largest end of one of them in the replica's bytes."""
+    """The largest end of any of them in the replica's bytes."""
 
     def __str__(self) -> str:
-        """What was found, for the plan; empty if no commit was moved or is missing."""
+        """Describe the finding, for the plan; empty if no commit was moved or is missing."""
         if self.missing:
             return f"the replica lacks {format_count(self.missing, 'good commit')} of the {self.commits} there"
         if not self.moved:

@@ -1,4 +1,4 @@
-"""What replicas hold of a log segment's bytes: one history after another, the latest one of each replica first."""
+"""Reads a log segment's bytes from replicas: one history after another, the latest history of each replica first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class History:
     """One generation of a replica."""
 
     def __init__(self, generation: GenerationBytes, *, is_latest: bool) -> None:
-        """``is_latest``: the replica's latest generation, or one that it continues; or the one that a person chose."""
+        """``is_latest``: the replica's latest generation, or a generation that it continues, or a person's choice."""
         self._bytes = generation
         self.is_latest = is_latest
         self.url = generation.url
@@ -53,7 +53,7 @@ class History:
         return None if last is None else HeldFile(last.end, last.final, None)
 
     def between(self, before: str | None, after: str | None) -> list[str]:
-        """The names of the log segments between two names, in order. None: there is no such bound. Raises
+        """The names of the log segments between two names, in order. None: no bound. Raises
         StoreError."""
         order = self._bytes.format.segment_order
         named = ((order(file.name), file.name) for file in self._bytes.files() if file.name)

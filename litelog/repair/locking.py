@@ -46,8 +46,8 @@ def locked_log(folder: str, log_format: LogFormat) -> Iterator[None]:
 
 
 def require_no_writer(folder: str, names: Iterable[str]) -> None:
-    """Raise LockedError if a program has one of these log segments open for writing, as far as the file system can
-    tell, and SourceError if one cannot be opened."""
+    """Raise LockedError if the file system shows that a program has any of these log segments open for writing, and
+    SourceError if one cannot be opened."""
     for name in names:
         path = os.path.join(folder, name)
         try:

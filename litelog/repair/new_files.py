@@ -78,8 +78,9 @@ class NewFiles:
             os.rmdir(self.backup)
 
     def clear(self) -> None:
-        """Remove what this repair, or one that was killed, has not put in place. Steps whose writing failed go first:
-        without their new files, nobody may carry them out. If they cannot be removed, the next repair does that."""
+        """Remove the files that this repair, or a killed one, has not put in place. Steps whose writing failed are
+        removed first: without their new files, no program may carry them out. If they cannot be removed, the next
+        repair does that."""
         try:
             remove_steps(self._folder)
         except OSError:
@@ -90,7 +91,7 @@ class NewFiles:
 
     def _names_of(self, plan: FilePlan) -> list[str]:
         """The files of a log segment, in the order in which they are put in place. An index of the damaged file would
-        be taken for one of the new file, so its own comes first."""
+        pass for that of the new file, so the new index comes first."""
         index = index_name(self._files.format, plan.name)
         return [plan.name] if index is None else [index, plan.name]
 

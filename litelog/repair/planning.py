@@ -109,7 +109,7 @@ class RepairPlanner:
     def _decide(
         self, place: DamagedPlace, supply: _Supply | None, doubts: Sequence[str]
     ) -> tuple[PlacePlan, list[FileSpan]]:
-        """What is done about a place, and the bytes that are put there."""
+        """Plan a place: what is done about it, and the bytes that are put there."""
         kind, name = place.anomaly.kind, place.anomaly.file
         if supply is not None:
             history, stop = supply.history, supply.held.size if place.reaches_end else place.stop
@@ -156,8 +156,8 @@ class RepairPlanner:
     def _proven(
         self, history: History, name: str, held: HeldFile, fit: Sequence[DamagedPlace], doubts: list[str]
     ) -> tuple[DamagedPlace, ...]:
-        """Those places that are followed by good bytes, which the history holds as well. It is one that the replica has
-        left, so that what it holds after the last good bytes may never have been in this log again."""
+        """Those places that are followed by good bytes, which the history holds as well. The replica has left this
+        history, so its bytes after the last good ones may never have been in this log again."""
         last = max((end for _, end in self._files.good(name, held.size)), default=0)
         if any(place.start >= last for place in fit):
             chosen = f"--generation {history.generation}"

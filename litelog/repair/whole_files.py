@@ -40,8 +40,8 @@ def replace_displaced(
     Args:
         files: The log's files. Their commits can be found at any place.
         histories: What replicas hold.
-        places: What is planned so far.
-        plans: The files that are planned so far, by name. The replaced ones are added.
+        places: The planned places.
+        plans: The planned files, keyed by name. The replaced files are added.
 
     Returns:
         The places, with the replaced log segments; none for an anomaly that another log segment's repair settles.
@@ -91,7 +91,7 @@ class _WholeFiles:
         self._keep_closed()
 
     def _compare_one(self, name: str, commits: dict[str, HeldCommits]) -> None:
-        """Find where the history holds the commits of a log segment: in the one of its name, or in another one."""
+        """Find where the history holds the commits of a log segment: under its name, or under another."""
         size = self._files.size(name)
         found = commits[name].compare(self._files, name, 0, size)
         if not found.commits or found.first is None or not found.is_readable:
@@ -129,8 +129,9 @@ class _WholeFiles:
         return self._history.is_latest and name == self._files.names[-1] and torn
 
     def _keep_closed(self) -> None:
-        """Drop log segments whose commits belong in one that is not replaced. Of an earlier generation, also those that
-        do not end with a good commit of the log: the log may have been rewound."""
+        """Drop log segments whose commits belong in a log segment that is not replaced. If the history is an earlier
+        generation, also drop log segments that do not end with a good commit of the log: the log may have been
+        rewound."""
         while True:
             proven = {
                 match.name

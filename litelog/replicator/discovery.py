@@ -175,7 +175,7 @@ class ReplicaPlaces:
         return None
 
     def take(self, log: LogConfig, *, own: bool = False) -> str:
-        """Occupy the places of a log's replicas. If one of them is occupied, return why not, unless the log has an
+        """Occupy the places of a log's replicas. If a place is occupied, return the reason, unless the log has its
         ``own`` entry."""
         for replica in log.replicas:
             other = None if own else self.find(replica.url)
@@ -393,7 +393,7 @@ class LogSearch:
         return found, watched
 
     def end(self, begun: float, config: Config, *, watched: bool) -> None:
-        """Schedule the search after the one that began at ``begun``."""
+        """Schedule the search that follows the search begun at ``begun``."""
         self._searched_at = begun
         intervals = [folder.poll_interval for folder in config.folders if folder.watch]
         spacing = (2 if watched else 1) * min(intervals, default=RETRY_SECONDS)

@@ -238,7 +238,8 @@ class Members(Duty):
         self.not_replicated = (*self._discovery.not_replicated(), *failed)
 
     def _remove_unwanted(self, wanted: dict[Key, LogConfig]) -> None:
-        """Make members leave that are no longer configured, or whose entry changed: these are opened again later."""
+        """Make members leave that are no longer configured, or whose entry changed. The latter are opened again
+        later."""
         now = self._clock.monotonic()
         for key, member in self.members.items():
             log = wanted.get(key)

@@ -148,7 +148,7 @@ class Replicator:
         Raises:
             FinalSyncError: The last sync did not reach every replica in time.
             FencedError, CorruptionError: Final errors of replicas, once no replica is left.
-            NotReplicatedError: Logs could not be opened. Only with ``once``, or if there is no replica at all.
+            NotReplicatedError: Logs could not be opened. Only with ``once``, or if no replica was opened at all.
             LitelogError: With ``once``, the error of the first replica that failed.
         """
         raise_limit()

@@ -90,7 +90,7 @@ class DueTimes(Generic[T]):
         self._due: dict[T, float] = {}
         self._at: dict[float, dict[T, None]] = {}
         self._times: list[float] = []
-        """A heap of all times of ``_at``, and of some that are no longer there."""
+        """A heap of all times of ``_at``, and of some times that were removed from it."""
 
     def set(self, entry: T, due: float) -> None:
         """Make an entry due at that time only."""

@@ -168,8 +168,8 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
 
 
 def measure(tasks: Sequence[ReplicaTask], clock: Clock) -> None:
-    """Examine the folders of the tasks' logs, take samples of their lag, and read which warnings were dismissed. To be
-    called about once a second. It may hang if a file system hangs, so it belongs in a thread of its own."""
+    """Examine the folders of the tasks' logs, take samples of their lag, and read which warnings were dismissed. Call
+    it about once a second. It hangs if a file system hangs, so it needs a separate thread."""
     now, left = clock.monotonic(), MOST_BYTES_COUNTED
     for task in tasks:
         meter, busy = task.lag, task.phase is not Phase.IDLE

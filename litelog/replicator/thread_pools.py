@@ -94,7 +94,7 @@ def raise_limit() -> int:
 
 
 def read_limit() -> int:
-    """Return how many descriptors the process may have; a huge number if there is no limit."""
+    """Return how many descriptors the process may have; a huge number without a limit."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 62 if soft == resource.RLIM_INFINITY else soft
 

@@ -154,7 +154,7 @@ def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _DaemonContext:
-    """What a replica needs from its log and from the process when it is opened."""
+    """Facts of the log and of the process that opening a replica needs."""
 
     state_dir: str
     host: str

@@ -1,8 +1,8 @@
-"""Chooses the replica to restore: the one that reaches furthest. The others replace the bytes that it lost.
+"""Chooses the replica that reaches furthest, to restore it. The others replace the bytes that it lost.
 
 Each replica has its own generations, indexes and WAL segments. All share the log: file names, offsets and bytes. If two
-replicas hold different histories, no clock says which one is right. If one of them also holds the other's history, as a
-generation that it has left, its own history is the later one. Otherwise a person chooses.
+replicas hold different histories, no clock says which of them is right. If one of them also holds the other's history,
+as a generation that it has left, its own history is later. Otherwise a person chooses.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class _Chooser:
 
     def _choose_best(self, candidates: Sequence[_Candidate], views: Sequence[_ReplicaView]) -> _Candidate:
         """Choose the replica that reaches furthest, except those whose history another one has left. Of several such
-        replicas, prefer the one that begins first, and one without damage."""
+        replicas, prefer the earliest beginning, and one without damage."""
         beginnings = sorted({candidate.beginning for candidate in candidates}, reverse=True)
 
         def rank(candidate: _Candidate) -> tuple[object, ...]:

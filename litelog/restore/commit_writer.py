@@ -122,7 +122,7 @@ class CommitWriter:
         self.written = 0
         """Bytes."""
         self.scan = log_format.scan(self._name, memoryview(b""), self._start, expect)
-        """The scan of the windows so far."""
+        """The scan of the windows up to now."""
         self.kept: Scan | None = None
         """The scan of the bytes that were written."""
 
@@ -168,7 +168,7 @@ class CommitWriter:
         if done and rest:
             self.buffer.move(0, done, rest)
         self._start, self._filled = scan.end, rest
-        # If a commit is larger than the bytes so far, scan again after their number has doubled.
+        # If a commit is larger than the scanned bytes, scan again after their number has doubled.
         self._threshold = max(self._window, 2 * rest)
         return done
 

@@ -38,7 +38,7 @@ class HistoryRelation(Enum):
     SAME = "same"
     OTHER = "other"
     UNKNOWN = "unknown"
-    """One of them does not hold the place (any more), or is damaged there."""
+    """One of them does not hold the place, or no longer does, or is damaged there."""
 
 
 def common_end(one: GenerationBytes, two: GenerationBytes) -> tuple[HistoryRelation, LogPosition | None]:

@@ -217,7 +217,7 @@ def _plan_again(
 
 
 class _Totals:
-    """Sums over the pieces restored so far, in order."""
+    """Sums over the restored pieces, in order."""
 
     def __init__(self) -> None:
         self.objects = self.bytes = self.commits = self.records = self.epoch = 0

@@ -60,7 +60,7 @@ class CopyFollower:
     """Appends to the copy in ``folder`` the data of a replica's latest generation that the copy lacks. One thread.
 
     A kill at any moment leaves a copy whose last log segment may end inside a commit, as after a crash of a writer. A
-    restore with ``delta`` repairs it. While there is no news, each poll costs one GET for the next name.
+    restore with ``delta`` repairs it. A poll without news costs one GET, for the next name.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class CopyFollower:
 
     @property
     def appended(self) -> int:
-        """Bytes that were appended so far."""
+        """The number of appended bytes."""
         return self.copy.appended
 
     @property

@@ -153,8 +153,8 @@ def _plan_dropped(
     log_format: LogFormat,
     early: TooEarlyError,
 ) -> RestorePlan:
-    """Plan for ``target``, which precedes all that ``base`` names, from an older snapshot: the newest one that names
-    the target. Raises TooEarlyError, or the damage of a snapshot, if there is none."""
+    """Plan for ``target``, which precedes all that ``base`` names, from an older snapshot: the newest that names the
+    target. If none does, raises TooEarlyError, or the damage of a snapshot."""
     indexes = [info.index for info in client.snapshots(base.start.generation) if info.index < base.start.index]
     plan: RestorePlan | None = None
     lost: list[CorruptObjectError] = []

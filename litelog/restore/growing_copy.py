@@ -53,7 +53,7 @@ class GrowingCopy:
         self._recovered: int | None = None
         """The sequence after the last record that ``recover`` found."""
         self.appended = 0
-        """Bytes that were appended so far."""
+        """The number of appended bytes."""
         self.appended_at: float | None = None
         """When the last of them were appended; monotonic seconds."""
         self._monotonic = monotonic
@@ -146,7 +146,7 @@ class GrowingCopy:
         return [order for order in orders if order is not None]
 
     def is_before_end(self, name: str, held: Sequence[tuple[object, ...]]) -> bool:
-        """Whether a log segment comes before the last one of the copy, whose orders are ``held``. It may also have been
+        """Whether a log segment comes before the copy's last one. ``held``: the copy's orders. It may also have been
         merged since, so that the replica holds more under its name."""
         order = self._format.segment_order(name)
         return order is not None and bool(held) and order < max(held)
@@ -223,7 +223,7 @@ class GrowingCopy:
             raise OutputError(os.path.join(self.path, name), error.strerror or str(error)) from error
 
     def _list_in_manifest(self) -> None:
-        """Replace the manifest, if the log's writer needs one, by one that lists the new log segment, too."""
+        """Replace the manifest, if the log's writer needs one: it then lists the new log segment, too."""
         manifest = make_manifest(os.listdir(self._folder), self._format)
         if manifest is not None:
             self._replace_file(manifest)

@@ -53,7 +53,7 @@ class GenerationPrunedError(NothingToRestoreError):
 
 
 def looks_pruned(client: ReplicaClient, claim: Claim) -> bool:
-    """Whether a generation looks like one that retention has pruned, or is pruning. Raises StoreError.
+    """Whether retention seems to have pruned a generation, or to be pruning it. Raises StoreError.
 
     If so, it has no snapshot, and only the WAL segments that retention leaves. Unless its owner is isolated, no older
     generation has a snapshot either, since retention deletes the oldest one first.
@@ -128,7 +128,7 @@ def plan_history(
     before its own, and for a point in time before it began. If ``target`` names a generation, plan from that alone.
     A point in time before a rewrite of a log with a manifest is planned from the generation before.
 
-    An index in ``target`` is one of the given generation. Arguments and errors as in ``plan_generation``.
+    An index in ``target`` belongs to the given generation. Arguments and errors as in ``plan_generation``.
     """
     if target.generation is not None or claim.relation is not Relation.CONTINUES:
         try:

@@ -83,7 +83,7 @@ class Mirror:
     that off.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own
+    def __init__(  # noqa: PLR0913 - each is a separate choice
         self,
         client: ReplicaClient,
         folder: str,
@@ -168,7 +168,7 @@ class Mirror:
 
     @property
     def appended(self) -> int:
-        """Bytes that were appended so far."""
+        """The number of appended bytes."""
         return self._copy.appended
 
     def run(self, stop: threading.Event, wait_seconds: float = 1.0) -> None:

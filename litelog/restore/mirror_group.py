@@ -83,7 +83,7 @@ class MirroredLog:
 
     @property
     def appended(self) -> int:
-        """Bytes that were appended so far."""
+        """The number of appended bytes."""
         return self._before + (0 if self._mirror is None else self._mirror.appended)
 
     def hold(self, mirror: Mirror) -> None:
@@ -92,7 +92,7 @@ class MirroredLog:
 
 
 class MirrorGroup:
-    """Mirrors each log into a folder of its name. ``run`` and ``run_once`` are called once, by one thread."""
+    """Mirrors each log into a folder with its name. ``run`` and ``run_once`` are called once, by one thread."""
 
     def __init__(self, url: str, options: Mapping[str, object], folder: str, rules: MirrorRules) -> None:
         """Make a group, without any request.
@@ -112,7 +112,7 @@ class MirrorGroup:
         self._running: dict[str, Future[None]] = {}
 
     def logs(self) -> Sequence[MirroredLog]:
-        """The logs that were found so far, in the order of their names. Any thread may call it."""
+        """The logs that were found, sorted by name. Any thread may call it."""
         return [log for _, log in sorted(self._logs.items())]
 
     def run_once(self, stop: threading.Event) -> None:

@@ -79,7 +79,7 @@ def opened_restore(
     pattern: str | None = None,
     stop: threading.Event | None = None,
 ) -> Iterator[OpenedRestore]:
-    """Open the replicas of a log, and choose the one that reaches furthest. They are closed at the end.
+    """Open the replicas of a log, and choose the replica that reaches furthest. All are closed at the end.
 
     Args:
         replicas: Their URLs and options.

@@ -74,7 +74,8 @@ class OutputFolder:
     Several threads may call ``create``.
 
     Other users may write to the parent. So a restore refuses a folder that another user made under the temporary name,
-    empties a folder that others could have written to, and checks that the published folder is the one that it filled.
+    empties a folder that others could have written to, and checks that the published folder is the folder that it
+    filled.
     """
 
     def __init__(self, path: str, *, replace: bool = False) -> None:
@@ -125,14 +126,14 @@ class OutputFolder:
         self._close()
 
     def create(self, name: str) -> int:
-        """Open the file ``name`` for reading and writing: a new one, or the one that was kept. Returns its
+        """Open the file ``name`` for reading and writing: a new file, or the kept one. Returns its
         descriptor."""
         if name in self._kept:
             return self.reopen(name)
         return os.open(name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
 
     def write_file(self, file: SideFile) -> None:
-        """Write a side file, synced, in place of one that was kept: an older copy may share its content."""
+        """Write a side file, synced, in place of a kept one: an older copy may share its content."""
         with suppress(FileNotFoundError):
             os.unlink(file.name, dir_fd=self._folder)
         with os.fdopen(os.open(file.name, _FILE_FLAGS, 0o666, dir_fd=self._folder), "wb") as written:
@@ -227,8 +228,8 @@ class OutputFolder:
         self._sync_parent()
 
     def _require_published(self) -> None:
-        """Check that the folder under the output's name is the one that was filled: if others may write to the parent,
-        and it is not sticky, another user can rename the folder at any moment."""
+        """Check that the folder under the output's name is the folder that was filled: if others may write to the
+        parent, and it is not sticky, another user can rename the folder at any moment."""
         if not _same(self._folder, self.path):
             raise ForeignOutputError(self.path, "is not what was restored: another user replaced it")
 
@@ -378,7 +379,7 @@ _LOCK = ".lock"
 
 @contextmanager
 def locked_copy(path: str) -> Iterator[int]:
-    """Open the folder of an older copy, and keep writers out of it. Yields its descriptor; -1 if there is no folder.
+    """Open the folder of an older copy, and keep writers out of it. Yields its descriptor; -1 without a folder.
 
     Raises LockedError if a writer uses it, and OutputError if it cannot be opened.
     """

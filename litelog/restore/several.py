@@ -58,7 +58,7 @@ class RestoreRules:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOutcome:
-    """The outcome of one log: one of ``result``, ``plan``, ``left`` and ``error``."""
+    """The outcome of one log: exactly one of ``result``, ``plan``, ``left`` and ``error``."""
 
     restore: LogRestore
     result: RestoreResult | None = None

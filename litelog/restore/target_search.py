@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _LATEST = (1 << 64) - 1
 
 MOST_QUIET = 16
-"""After so many WAL segments or runs of frames without a noted time, the log's writer notes none there. Several may be
-shipped in a second, and only the first commit of a second has a note."""
+"""The number of WAL segments or runs of frames without a noted time after which the search ends: the log's writer
+notes none there. Several may be shipped in a second, and only the first commit of a second has a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RestoreEnd:
     """The part of a generation's contents to restore."""
 
     entries: int
-    """The number of log segments of the base, including the one that is cut."""
+    """The number of log segments of the base, including the log segment that is cut."""
     pieces: int
     """The number of WAL segments."""
     end: Position | None

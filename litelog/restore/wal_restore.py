@@ -47,8 +47,8 @@ class WalWriter(Protocol):
     """Restores the WAL segments of a plan, on any threads, started in the order of their positions."""
 
     def write(self, number: int, before: Future[ChainStep], after: Future[ChainStep]) -> RestoredObject:
-        """Restore the plan's WAL segment of that number, which continues ``before``. Sets ``after``, which the next one
-        continues, as soon as it is known. This method may still fail then."""
+        """Restore the plan's WAL segment of that number, which continues ``before``. Sets ``after``, which the next
+        WAL segment continues, as soon as it is known. This method may still fail then."""
 
 
 class WalRestorer:

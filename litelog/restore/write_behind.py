@@ -1,7 +1,7 @@
-"""WriteBehind: writes the bytes of a growing copy in a thread of its own, in order, while the next ones are received.
+"""WriteBehind: writes the bytes of a growing copy in its own thread, in order, while the next bytes are received.
 
 The newest run stays with the caller until the next one comes. So a copy that has caught up writes and syncs in the
-caller's thread, without a hand-over, and one that is behind receives while the thread writes. One sync covers many runs
+caller's thread, without a hand-over, and a copy that lags receives while the thread writes. One sync covers many runs
 while the copy catches up: a sync waits for the disk, and nothing counts as durable before ``flush``.
 """
 
@@ -20,7 +20,7 @@ HELD_BYTES = 32 << 20
 """The most bytes that wait to be written; a single larger run waits alone."""
 
 SYNC_BYTES = 64 << 20
-"""After so many bytes of a file, at most, a sync follows."""
+"""The most bytes of a file before a sync follows."""
 
 
 class WriteBehind:

@@ -61,7 +61,7 @@ class GenerationFacts:
     sealed: tuple[IndexedInfo, ...] = ()
     wal: tuple[WalSegmentInfo, ...] = ()
     ended: int = 0
-    """The latest time at which it is known to have shipped, in microseconds since 1970."""
+    """The latest known time at which it shipped, in microseconds since 1970."""
     caught_up: int = 0
     """The index from which on its snapshots hold all that it continues of its predecessor."""
     first: int = 0
@@ -83,7 +83,7 @@ class ReplicaFacts:
     generations: tuple[GenerationFacts, ...]
     """Only objects of these may be deleted."""
     latest: Generation
-    """The one that readers choose: no newer one has reached its end."""
+    """The generation that readers choose: no newer generation has reached its end."""
     drops: tuple[SourceTrim, ...] = ()
     """The drops of the newest generation, in the order of time."""
     last_snapshot: int | None = None

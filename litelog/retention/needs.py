@@ -159,7 +159,7 @@ def _rising(generation: GenerationFacts) -> list[int]:
 
 
 def _cover(generation: GenerationFacts, runs: list[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield each sealed segment in one of ``runs`` (start, stop, number), with the highest number of those runs.
+    """Yield each sealed segment in any of ``runs`` (start, stop, number), with the highest number of those runs.
 
     One sweep, with a heap of the runs that have begun, the highest number first. A run that has ended is removed when
     it comes to the top.

@@ -1,8 +1,8 @@
 """The retention plan: which objects are deleted, in which order, and why the others stay. Pure; times are microseconds.
 
 Points in a replica are ordered by generation, index and offset. The time of a point is the latest time shipped up to
-it in that order, so a clock that was set back or forward puts none before another. One snapshot, the *cut*, decides
-what stays: the cut and all later snapshots, every sealed segment that one of them names, and all WAL segments and
+it in that order, so a clock that was set back or forward does not reorder them. One snapshot, the *cut*, decides what
+stays: the cut and all later snapshots, every sealed segment that any of these names, and all WAL segments and
 sealed segments of their generations from its first index on. So every point from the cut on is restored, as before,
 from the snapshot at or before it. The cut is the newest snapshot that leaves what the policy requires:
 
@@ -91,7 +91,7 @@ def _cut_at(needs: RetentionIndex, start: int) -> int:
 
 
 def _cut_within(objects: list[tuple[Removal, int]], limit: int) -> int:
-    """Return the lowest cut that leaves at most ``limit`` bytes; if none does, the one that frees the most."""
+    """Return the lowest cut that leaves at most ``limit`` bytes; if none does, the cut that frees the most."""
     left = sum(removal.size for removal, _ in objects)
     freed: dict[int, int] = {}
     for removal, last_cut in objects:

@@ -26,7 +26,7 @@ longer than this finds what it needs."""
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """The limits; None: no limit. If there are several, the one that is reached first applies."""
+    """The limits; None: no limit. Of several limits, the first that is reached applies."""
 
     max_age: float | None = None
     """Seconds. Every state of the log since then can be restored."""

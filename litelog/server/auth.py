@@ -1,5 +1,5 @@
-"""Decides which requests are accepted: those whose bearer token permits them or, if there is no token, those for a
-trusted host name (against DNS rebinding)."""
+"""Decides which requests are accepted: requests whose bearer token permits them or, without a configured token,
+requests for a trusted host name (against DNS rebinding)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class RequestGuard:
 
 
 def _right_for(path: str, *, reads: bool) -> str:
-    """The right that a request of the path needs. ``reads``: whether its method is one of READING."""
+    """The right that a request of the path needs. ``reads``: whether its method is in READING."""
     if path == "/sync":
         return SYNC
     if path != LOGS and not path.startswith(f"{LOGS}/"):

@@ -76,7 +76,7 @@ class ConsumerHandlers:
         return _answer({"consumer": request.path_params["consumer"], **position_fields(position)})
 
     def delete(self, request: Request) -> Response:
-        """Delete the position of a consumer. One that is not there is no error: an earlier answer may be lost."""
+        """Delete the position of a consumer. A missing position is not an error: an earlier answer may be lost."""
         name: str = request.path_params["consumer"]
         try:
             deleted = position_of(self._logs.get(name_of_log(request)), name).delete()

@@ -48,7 +48,7 @@ class Heartbeat:
         self._stopped.set()
 
     def report(self) -> HeartbeatReport:
-        """The results so far."""
+        """The results of the calls."""
         last = self._last_success
         return HeartbeatReport(
             succeeded=self._succeeded,

@@ -72,9 +72,9 @@ class QuietServer(uvicorn.Server):
 
 
 MAX_CLIENTS = 64
-"""The most concurrent connections, so that clients cannot use up the daemon's descriptors. A further one replaces the
-connection that has waited longest for its client: one without a whole request or, if there is none, one whose client
-does not read the answer. If the server is busy with all of them, the new connection is closed."""
+"""The most concurrent connections, so that clients cannot use up the daemon's descriptors. A further connection
+replaces the one that has waited longest for its client: first a connection without a whole request, then a connection
+whose client does not read the answer. If the server is busy with all of them, the new connection is closed."""
 REQUEST_SECONDS = 10.0
 """Seconds for a request's line and headers to arrive, from when the connection is ready for them. Idle connections end
 after the same time."""
@@ -134,7 +134,7 @@ class ConnectionLimits:
         config.http_protocol_class = make_connection  # type: ignore[assignment]
 
     def observe(self, app: ASGIApp) -> ASGIApp:
-        """Wrap ``app``, so that each connection knows when one of its requests waits for an answer. Answers get the
+        """Wrap ``app``, so that each connection knows when a request of its client waits for an answer. Answers get the
         date here: uvicorn would wake each second to set it."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:

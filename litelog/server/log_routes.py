@@ -231,7 +231,7 @@ class LogHandlers:
         self._is_checking = False
 
     async def mirrors(self, request: Request) -> Response:
-        """The mirrors of a log, once one of them has come to a sequence, or after a while."""
+        """The mirrors of a log, once any of them has reached a sequence, or after a while."""
         try:
             sequence, seconds = read_mirrors_request(request)
             found = partial(self._logs.get, name_of_log(request))

@@ -289,7 +289,7 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: {"text/html": TEXT}},
         (
             Parameter("q", TEXT, "Only the logs whose folder, replica or state contains this."),
-            Parameter("from", COUNT, "Skip so many logs."),
+            Parameter("from", COUNT, "The number of logs to skip."),
         ),
     ),
     Operation(
@@ -419,7 +419,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "get",
         "/logs/{log}/mirrors",
-        "The log's mirrors, once one of them has come to a sequence.",
+        "The log's mirrors, once any of them has reached a sequence.",
         {200: {JSON: _WAITED}},
         (
             _LOG,

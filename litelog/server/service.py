@@ -96,8 +96,8 @@ class ServiceSettings:
 
 
 def require_listenable(addr: str, *, has_token: bool) -> None:
-    """Raise ConfigError if the server may not listen on a configured address: other machines can reach the address, and
-    there is no token. Does not check whether the address is free."""
+    """Raise ConfigError if the server may not listen on a configured address: other machines can reach the address,
+    and no token is configured. Does not check whether the address is free."""
     if addr == OFF:
         return
     address = Address.parse(addr)
@@ -108,7 +108,7 @@ def require_listenable(addr: str, *, has_token: bool) -> None:
 class Service:
     """The HTTP server and the heartbeat: a context manager. It answers inside the context.
 
-    What only one of them needs is imported when it is needed: a daemon to which no client has connected holds 10 MiB
+    Modules that only one of them needs are imported late: a daemon to which no client has connected holds 10 MiB
     less. The first connection waits in the kernel's queue for the time that the imports take.
     """
 

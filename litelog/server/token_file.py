@@ -1,4 +1,4 @@
-"""The bearer token: a secret in a file of its own, which is read again after a change."""
+"""Reads the bearer token: a secret in a separate file, which is read again after a change."""
 
 from __future__ import annotations
 

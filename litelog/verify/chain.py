@@ -151,7 +151,7 @@ class Chain:
         self._checks.give_up_proofs(position.index)
         facts = self._base.facts.get(position.index) if position.offset == 0 else None
         if facts is not None:
-            here.name_before(facts.chain or "", f"the one that {facts.key} names")
+            here.name_before(facts.chain or "", f"the digest that {facts.key} names")
         if position.offset == 0:
             self._take_base_facts(position.index)
         return True

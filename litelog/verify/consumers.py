@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def check_consumers(store: ObjectStore, keys: Iterable[str], findings: Findings) -> None:
-    """Read the positions of these keys, and report the anomalies. One that is gone was replaced by a newer one."""
+    """Read the positions of these keys, and report the anomalies. If a position is gone, a newer one has replaced
+    it."""
     for key in keys:
         findings.raise_if_stopped()
         try:

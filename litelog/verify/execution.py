@@ -59,7 +59,7 @@ MAX_PARALLELISM = 64
 largest size. In addition, a few MiB of two sealed segments wait until they are hashed."""
 
 
-def verify(  # noqa: PLR0913 - each is a choice of its own
+def verify(  # noqa: PLR0913 - each is a separate choice
     store: ObjectStore,
     *,
     formats: Callable[[str], LogFormat],
@@ -233,8 +233,8 @@ class _Verification:
                 self._anomalies.add(AnomalyKind.MISSING, key, "was listed and is gone, and no newer one is there")
 
     def _was_pruned(self, held: ListedObjects, claims: Claims, started: int) -> bool:
-        """Whether a generation looks like one that retention has pruned, or is pruning: it has no snapshot, and
-        precedes all that can be restored."""
+        """Whether retention seems to have pruned a generation, or to be pruning it: it has no snapshot, and precedes
+        all that can be restored."""
         if held.snapshots or epoch_of(held.name) >= started:
             return False
         claim = claims.by_generation.get(held.name)
@@ -373,8 +373,8 @@ class _Verification:
             yield HeldSegment.of_wal(wal_key(Position(name, shipped.index, 0)), shipped, name)
 
     def _latest(self) -> Claim | None:
-        """The claim of the generation that readers use. If damage hides which one that is: of the newest generation
-        that holds anything."""
+        """The claim of the generation that readers use. If damage hides which generation that is: the claim of the
+        newest generation that holds anything."""
         claims = self._claims.claims.by_generation
         known = {name: claim for name, claim in claims.items() if name in self._extents}
         held = [name for name in known if any(True for _ in self._held(name))]

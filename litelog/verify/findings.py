@@ -47,11 +47,11 @@ class AnomalyKind(StrEnum):
     """A value goes back that may only rise (sequences, epochs of commits, times shipped, file names), or an object lies
     before the start or after the end of its generation."""
     CHAIN = "chain"
-    """An object does not name the digest of the one before it: one of the two is not what was written."""
+    """An object does not name the digest of the object before it: one of the two differs from what was written."""
     COMMIT = "commit"
     """The commits in an intact object are bad: its writer shipped damage."""
     CONFLICT = "conflict"
-    """Two intact objects contradict each other: the object at the key, and the one that the anomaly's text names."""
+    """Two intact objects contradict each other: the object at the key, and the object that the anomaly's text names."""
     MISSING = "missing"
     """An object is missing although another one names it, or is written only after it."""
     FOREIGN = "foreign"

@@ -423,7 +423,7 @@ def compare_logs(folder: str, source: str, log_format: LogFormat) -> int:
 
 
 def _padded(log: LocalLog, name: str, size: int) -> Iterator[bytes]:
-    """A log segment's pieces, as many as one of ``size`` bytes has; some are empty if it is shorter."""
+    """A log segment's pieces, as many as a log segment of ``size`` bytes has; some are empty if it is shorter."""
     pieces = log.pieces(name, 0, size) if log.size(name) >= 0 else iter(())
     for _ in range(0, size, READ_BYTES):
         yield next(pieces, b"")

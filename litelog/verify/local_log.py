@@ -84,7 +84,7 @@ def search_commit(log_format: LogFormat, read: Callable[[int, int], bytes], size
         offset: Where the damage begins.
 
     Returns:
-        The offset; ``size`` if there is no good commit, or if the format cannot find it.
+        The offset; ``size`` if no good commit follows, or if the format cannot find it.
     """
     window, at = _window_bytes(log_format), offset
     while at < size:

@@ -19,7 +19,7 @@ class LocalAnomalyKind(StrEnum):
     CHECKSUM = "checksum"
     """A commit's bytes are not those that were written."""
     LENGTH = "length"
-    """A commit's length is not the one that was written."""
+    """A commit's length differs from what was written."""
     GAP = "gap"
     """Records are missing before the offset."""
     ORDER = "order"

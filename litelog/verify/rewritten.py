@@ -40,8 +40,8 @@ def find_unlike_record(folder: str, log_format: LogFormat, client: ReplicaClient
 
 
 def find_unlike(local: Iterable[Columns], replica: Iterator[Columns]) -> int | None:
-    """Return the sequence of the first record of ``local`` that ``replica`` lacks, or holds with other content. Records
-    after the last one of ``replica`` do not count."""
+    """Return the sequence of the first record of ``local`` that ``replica`` lacks, or holds with other content.
+    Records after the last record of ``replica`` do not count."""
     held: Columns | None = next(replica, None)
     for columns in local:
         left = columns

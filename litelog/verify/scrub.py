@@ -62,7 +62,7 @@ class ScrubResult:
     """Objects that could not be read."""
     seconds: float
     error: str | None = None
-    """Why there is no result, if the store could not be listed."""
+    """Why the check has no result: the store could not be listed."""
     damaged: tuple[str, ...] = ()
     """The keys of the objects with these anomalies, at most MAX_DAMAGED."""
     damaged_since: int = 0
@@ -106,7 +106,7 @@ class Found:
 class Scrub:
     """The verifications of one replica. One thread at a time calls ``run``; any thread calls the other methods."""
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own
+    def __init__(  # noqa: PLR0913 - each is a separate choice
         self,
         store: ObjectStore,
         settings: ScrubSettings,
@@ -120,8 +120,8 @@ class Scrub:
         on_harm: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         """``folder``: where the findings are kept. ``check`` replaces a whole verification. It is called with the
-        store, its own number, the objects that the last one found damaged, and a function that returns whether it may
-        continue; it returns None while there is nothing to check. ``on_harm`` is called with the keys of harmful
+        store, its own number, the objects that the last check found damaged, and a function that returns whether it
+        may continue; it returns None while nothing can be checked. ``on_harm`` is called with the keys of harmful
         anomalies."""
         self._store = store
         self._settings = settings

@@ -186,7 +186,7 @@ def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
         segment.data()
         return None
     expect = Expectation(header.next if header.first is None else header.first)
-    if not log_format.self_numbered:  # where commits end may depend on how much is scanned at once
+    if not log_format.self_numbered:  # the ends of commits may depend on how much is scanned at once
         scan = log_format.scan(header.path, segment.data(), header.offset, expect)
     else:
         scan = _scan_pieces(segment, log_format, expect)

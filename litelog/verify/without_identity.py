@@ -1,6 +1,6 @@
 """Verifies what can be seen of an encrypted replica without an identity: claims, names, sizes, and framing.
 
-What is encrypted is not judged: records, headers, footers, snapshots, the chain of digests.
+Encrypted contents are not judged: records, headers, footers, snapshots, the chain of digests.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _listed(store: ObjectStore, prefix: str) -> Iterator[ObjectInfo]:
 def _check_frame(
     store: ObjectStore, encrypted: set[Generation], findings: Findings, info: ObjectInfo
 ) -> tuple[ObjectInfo, str | None]:
-    """What is wrong with how an object is framed; None if nothing is, or its generation is not encrypted."""
+    """Find a flaw in the framing of an object; None if it has none, or its generation is not encrypted."""
 
     def read(byte_range: ByteRange) -> bytes:
         with store.open(info.key, byte_range) as stream:
@@ -129,7 +129,7 @@ def _check_frame(
 
 
 def _note(names: dict[Generation, _Names], info: ObjectInfo, findings: Findings) -> None:
-    """Count an object whose name is one of the layout."""
+    """Count an object whose name is in the layout."""
     counts = findings.counts
     position, sealed = layout.parse_wal(info.key), layout.parse_sealed(info.key)
     snapshot = layout.parse_snapshot(info.key)

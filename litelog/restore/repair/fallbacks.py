@@ -151,7 +151,7 @@ class FallbackBytes:
             yield from self._fallbacks.chunks(entry.file, start, stop, proven=proven)
 
     def wal_headers(self, entry: SnapshotEntry) -> Iterator[WalHeader]:
-        """Yield the headers of its WAL segments, in order, up to the first one that is missing or damaged."""
+        """Yield the headers of its WAL segments, in order, up to the first missing or damaged one."""
         try:
             for segment in wal_segments_of(self._client, entry, 0):
                 yield segment.header

@@ -163,7 +163,7 @@ class HeaderReconstruction:
             return False
 
     def _name(self, index: int) -> str | None:
-        """The name of the log segment at ``index``: from one of its headers, or from those of its neighbours."""
+        """The name of the log segment at ``index``: from any of its headers, or from those of its neighbours."""
         first = self._wal[0].position.index
         last = self._wal[-1].position.index
         for distance in range(max(index - first, last - index) + 1):

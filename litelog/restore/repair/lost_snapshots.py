@@ -74,7 +74,7 @@ def _rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) ->
 
     Index 0 is the log's beginning, so nothing before it can be missing. The last WAL segment is never deleted, so
     nothing after it can be missing. This checks each footer against its key and the claim. A restore checks the rest,
-    except for the digests that a snapshot repeats, and the one that the first WAL segment names. Raises
+    except for the digests that a snapshot repeats, and the digest that the first WAL segment names. Raises
     CorruptObjectError, with the contents and advice, if an object is missing.
     """
     name = claim.generation

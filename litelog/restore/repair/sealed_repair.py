@@ -71,7 +71,7 @@ class SealedLookup:
             return marks
 
     def _all_commits(self, entry: SnapshotEntry, cause: CorruptionError) -> Iterator[Commit]:
-        """Yield the commits of a lost sealed segment from other sources; raise ``cause`` at the first one that no
+        """Yield the commits of a lost sealed segment from other sources; raise ``cause`` at the first commit that no
         source has."""
         expect = Expectation(entry.first)
         try:

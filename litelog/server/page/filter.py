@@ -34,7 +34,7 @@ class LogPage:
 
     @property
     def following(self) -> int | None:
-        """Where the next page begins; None if this is the last one."""
+        """The first log of the next page; None if this page is the last."""
         end = self.first + len(self.logs)
         return end if end < self.matching else None
 
