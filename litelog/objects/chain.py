@@ -116,7 +116,7 @@ class ChainState:
     is_exact: bool = True
     """Whether ``next`` is the exact sequence. Otherwise it is the lowest possible one."""
     crc_total: int | None = 0
-    """CRC-32C of the index's bytes so far; None if unknown."""
+    """CRC-32C of the index's bytes up to here; None if unknown."""
     file: str = ""
     """The file name of the index's log segment; empty at the start of an index, or if unknown."""
     file_before: str = ""
@@ -264,7 +264,7 @@ def _file_violations(state: ChainState, file: str, log_format: LogFormat | None)
         what = f"file {file!r} is not the name of a log segment of format {log_format.name}"
         yield Violation(Rule.FILE_NAME, what)
     elif before is not None and order <= before:
-        yield Violation(Rule.FILE_ORDER, "file", f"one that sorts after {state.file_before!r}", repr(file))
+        yield Violation(Rule.FILE_ORDER, "file", f"a name that sorts after {state.file_before!r}", repr(file))
 
 
 def _sequence_violations(state: ChainState, header: WalHeader) -> Iterator[Violation]:

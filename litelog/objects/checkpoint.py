@@ -84,7 +84,7 @@ class Checkpoint:
     reason: str | None = None
     """Why the history begins again with this checkpoint; None if it continues the one before, or is the first."""
     next_key: str | None = None
-    """The public key, in hex, that the signer trusts as its own from now on; None if there is no other one."""
+    """The public key, in hex, that the signer trusts as its own from now on; None without another key."""
     key: str | None = None
     """The public Ed25519 key of the signer, in hex; None if it is not signed."""
     signature: str | None = None

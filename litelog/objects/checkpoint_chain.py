@@ -41,7 +41,7 @@ class LinkedCheckpoints:
 
     chain: Sequence[StoredCheckpoint]
     fault: str | None
-    """What is wrong with the first one's beginning; None if it is the beginning of the chain."""
+    """Why the first checkpoint cannot begin the chain; None if it does."""
 
 
 def as_stored(name: str, body: bytes) -> StoredCheckpoint:
@@ -76,7 +76,8 @@ def find_fault(before: StoredCheckpoint, after: Checkpoint) -> str | None:
 
 
 def _extends(older: Checkpoint, newer: Checkpoint) -> bool:
-    """Whether the log segments of a checkpoint begin with the last one of another, and follow those before it."""
+    """Whether a checkpoint's log segments begin with the last log segment of another checkpoint, and follow those
+    before it."""
     last, first = older.segments[-1], newer.segments[0]
     earlier = (older.earlier + len(older.segments) - 1, fold(older.history, older.segments[:-1]))
     if (newer.earlier, newer.history) != earlier or first.file != last.file:
@@ -106,8 +107,8 @@ def newest_first(stored: Iterable[StoredCheckpoint]) -> list[StoredCheckpoint]:
 
 
 def join(chain: Sequence[StoredCheckpoint]) -> Checkpoint:
-    """The newest history of a chain as one checkpoint, with all its log segments: the last one of ``chain``, with what
-    those before it state."""
+    """The newest history of a chain as one checkpoint, with all its log segments: the last checkpoint of ``chain``,
+    with what those before it state."""
     begins = max(at for at, each in enumerate(chain) if at == 0 or each.checkpoint.earlier == 0)
     newest = [each.checkpoint for each in chain[begins:]]
     segments = [segment for each in newest[:-1] for segment in each.segments[:-1]]

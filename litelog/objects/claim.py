@@ -53,7 +53,7 @@ class Relation(StrEnum):
     """The relation of a generation to its predecessor."""
 
     FIRST = "first"
-    """There is no predecessor."""
+    """The generation has no predecessor."""
     CONTINUES = "continues"
     """It holds every byte that the predecessor shipped. Its index is the predecessor's plus ``shift``."""
     DIVERGED = "diverged"

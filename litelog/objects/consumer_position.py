@@ -106,7 +106,7 @@ def decode(key: str, body: bytes) -> PositionObject:
 
 
 def place_of(url: str) -> str:
-    """What a position states about the replica in which it was moved: a digest of its URL."""
+    """Make the text by which a position names the replica in which it was moved: a digest of its URL."""
     return hashlib.sha256(url.encode(errors="surrogateescape")).hexdigest()[:16]
 
 

@@ -187,8 +187,8 @@ class FrameTable:
         return number
 
     def at_sequence(self, sequence: int) -> int:
-        """The frame that holds the record with ``sequence``. If there is no such record: the frame of the last record
-        before it, or 0 if it precedes all. A frame in which no record starts counts as part of the one before."""
+        """The frame that holds the record with ``sequence``. If no record has it: the frame of the last record before
+        it, or 0 if it precedes all. A frame in which no record starts counts as part of the one before."""
         number = max(0, bisect_right(self.firsts, sequence) - 1)
         while number and not self.records[number]:
             number -= 1

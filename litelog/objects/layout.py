@@ -44,7 +44,7 @@ class Fencing(StrEnum):
     """What keeps the owners of a replica apart. A claim's name states it, no matter what the store can do today."""
 
     REQUIRED = "required"
-    """The store: it refuses one of two create-only puts of a key. litelog refuses a store that does not."""
+    """The store fences: it refuses one of two create-only puts of a key. litelog refuses a store that does not."""
     ISOLATED = "isolated"
     """Names alone: an owner writes only to its own generations. Two owners may write at the same time."""
 

@@ -46,7 +46,8 @@ class SnapshotEntry:
     index: int
     """The log segment's index in the snapshot's generation."""
     generation: Generation
-    """The sealed segment's generation: the snapshot's, or an earlier one whose sealed segment holds the same bytes."""
+    """The sealed segment's generation: the snapshot's, or an earlier generation whose sealed segment holds the same
+    bytes."""
     sealed_index: int
     """The log segment's index in that generation."""
     file: str
@@ -106,7 +107,7 @@ def make_entry(footer: SealedFooter, size: int, index: int | None = None) -> Sna
 
 
 def check_entry(entry: SnapshotEntry, footer: SealedFooter) -> None:
-    """Check that a sealed segment is the one that a snapshot names. A CorruptObjectError names the sealed segment."""
+    """Check that a sealed segment matches a snapshot's entry. A CorruptObjectError names the sealed segment."""
     made = make_entry(footer, entry.size, entry.index)
     for name in SnapshotEntry.__slots__:
         expected, actual = getattr(entry, name), getattr(made, name)

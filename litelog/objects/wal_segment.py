@@ -72,7 +72,7 @@ LASTING_SEGMENTS = 2
 
 
 def may_be_remnant(first: Position | None, start: Position, count: int) -> bool:
-    """Whether these WAL segments look like the remains of a pruned generation, or of one that is being pruned.
+    """Whether these WAL segments look like the remains of a generation that was pruned, or is being pruned.
 
     ``count`` WAL segments, from ``first`` on, are left of a generation that began at ``start``. They look so if only
     those are left that are never deleted, or if the first one is gone: retention deletes it before all others.
@@ -111,7 +111,7 @@ class WalHeader:
     shipped: int
     """Microseconds since 1970; never goes back within a generation."""
     final: bool = False
-    """Whether it is the last one of its index."""
+    """Whether it is the last WAL segment of its index."""
     sealed: str | None = None
     """In a ``final`` that holds no bytes and stands for a sealed segment: the SHA-256, hex, of the log segment's bytes.
     The footer of the sealed segment states the same digest."""
@@ -179,7 +179,7 @@ class WalSegment:
 
     header: WalHeader
     _digest: str
-    """Its digest if it is known; empty: it is computed where it is needed."""
+    """Its digest, if known. If empty, the digest is computed when it is needed."""
     body: memoryview
 
     @property

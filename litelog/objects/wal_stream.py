@@ -58,7 +58,7 @@ def announced(position: Position, body: Sequence[Buffer], digest: str | None = N
 
 
 def sign_of_life() -> bytes:
-    """Return what is sent while there is no WAL segment."""
+    """Return the bytes to send while no WAL segment is ready."""
     return _announcement({})
 
 

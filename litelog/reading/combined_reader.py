@@ -143,8 +143,8 @@ class CombinedReader(RecordStream):
         """Prepare to read. The first ``read`` opens a source.
 
         Args:
-            sources: Where the records are. The first one has the end of the log, and is followed; while it is away,
-                the next one that can be read.
+            sources: Where the records are. The first source has the end of the log, and is followed; while it is away,
+                the next readable source is.
             start: The sequence to begin with; "earliest", the first record that any source holds; "latest" or "end", of
                 the first source.
             end: The first sequence that is not returned; None: no limit.

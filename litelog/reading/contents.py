@@ -103,8 +103,8 @@ class Listing:
     snapshots: tuple[int, ...]
     """The indexes of its snapshots, ascending."""
     wal: WalNames
-    """The last WAL segments, in order. If ``whole``: all that the newest snapshot does not cover, the last one that it
-    covers, and maybe some before that."""
+    """The last WAL segments, in order. If ``whole``: all that the newest snapshot does not cover, the last WAL segment
+    that it covers, and maybe some before that."""
     whole: bool = True
 
     @property

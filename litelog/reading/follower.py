@@ -323,8 +323,8 @@ class ReplicaFollower(Generic[_Segment]):
         return self._read_at(slot) or self._explain(slot, ReplicaGapError(str(slot), successor.key), successor)
 
     def _leave_isolated(self, slot: Position) -> Event[_Segment] | None:
-        """Continue in the latest generation, once that is another one: no owner ends the generation of an isolated one.
-        One listing while there is no other claim."""
+        """Continue in the latest generation, once that has changed: no owner ends the generation of an isolated owner.
+        One listing while no other claim exists."""
         newest = find_overtaking(self._client, self.claim) if self._leaves_isolated else None
         if newest is None:
             return None

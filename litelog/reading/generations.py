@@ -83,13 +83,13 @@ def away() -> StoreError:
 
 
 def newest_claims(client: ReplicaClient, names: Sequence[ClaimName]) -> Iterator[Claim]:
-    """Yield the claims of ``names``, which are oldest first, in reverse. Each costs a GET when it is taken."""
+    """Yield the claims of ``names``, which are oldest first, in reverse. Each takes a GET when it is requested."""
     return (read_claim(client, name) for name in reversed(names))
 
 
 def read_claim_of(client: ReplicaClient, name: Generation, named_by: Claim) -> Claim:
-    """Read the claim of a generation that another claim names. One GET, and a second one if only one of the two is
-    isolated. Raises NotFoundError."""
+    """Read the claim of a generation that another claim names. One GET, and a second GET if only one of the two claims
+    is isolated. Raises NotFoundError."""
     spellings = [ClaimName(epoch_of(name)), ClaimName(epoch_of(name), name)]
     for spelling in reversed(spellings) if named_by.is_isolated else spellings:
         try:

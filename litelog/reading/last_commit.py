@@ -39,7 +39,7 @@ def find_end(
         open_format: Returns a log format by its name.
 
     Returns:
-        The end; None if there is no record.
+        The end; None without a record.
 
     Raises:
         NothingToRestoreError: The replica holds nothing.

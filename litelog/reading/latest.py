@@ -75,7 +75,7 @@ def latest(
 ) -> Claim | None:
     """The claim of the latest generation; None if no generation holds anything.
 
-    The latest generation is the one of the highest epoch that holds data and has reached the end of all that it
+    The latest generation is the generation of the highest epoch that holds data and has reached the end of all that it
     continues: of its predecessor, of the predecessor's predecessor, and so on, no matter how far each of these had
     come. A diverged generation continues nothing, but has to reach the end of what the log still shares with its
     predecessor. If several of one epoch qualify, because their owners are isolated, it is the one with the highest
@@ -110,7 +110,7 @@ def _has_reached(
         slot, end = extent_of(newest).slot, extent_of(older).slot
         if (slot.index, slot.offset) < (end.index + shift, end.offset):
             return False
-        if claim.merges:  # what the predecessor continues is found in the predecessor, not under merged names
+        if claim.merges:  # the predecessor itself names what it continues, not the merged names
             newest, shift = older, 0
         claim = older
     return _has_reached_shared_end(claim, extent_of, newest, shift)
@@ -135,7 +135,9 @@ def _predecessor(claim: Claim, by_generation: Mapping[Generation, Claim]) -> Cla
         raise CorruptObjectError(claim.key, "continues a generation that it does not name")
     epoch = epoch_of(claim.predecessor)
     if epoch >= claim.epoch:
-        raise CorruptObjectError(claim.key, "predecessor", f"one of an epoch below {claim.epoch}", claim.predecessor)
+        raise CorruptObjectError(
+            claim.key, "predecessor", f"a generation of an epoch below {claim.epoch}", claim.predecessor
+        )
     older = by_generation.get(claim.predecessor)
     if older is None:
         raise ReplicaGapError(claim_key(epoch), f"{claim.key}, which continues {claim.predecessor}")

@@ -38,7 +38,7 @@ class ReadRetries:
         self._failures = 0
 
     def is_last(self, error: BaseException) -> bool:
-        """Count a failure. Returns whether there is no further attempt."""
+        """Count a failure. Returns whether it was the last attempt."""
         self._failures += 1
         return not may_pass(error) or (self._attempts is not None and self._failures >= self._attempts)
 

@@ -158,7 +158,7 @@ class ReplicaReader:
         over.
 
         Raises:
-            NothingToRestoreError: There is no replica (a follower waits for it).
+            NothingToRestoreError: The replica does not exist (a follower waits for it).
             TruncatedError: The start lies before the first record that exists.
             PrunedError: Retention overtook the reader.
             DivergedError: The log's history forks.

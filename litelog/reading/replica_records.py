@@ -54,7 +54,7 @@ class ReplicaRecords(RecordStream):
 
         Raises:
             NotYetAvailableError: no record arrived in time. Only when following; call again later.
-            NothingToRestoreError: there is no replica (a follower waits for it).
+            NothingToRestoreError: the replica does not exist (a follower waits for it).
             TruncatedError: the start lies before the first record that exists.
             PrunedError: retention overtook the reader.
             DivergedError: the log's history forks.

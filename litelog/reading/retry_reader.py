@@ -90,7 +90,7 @@ class RetryReader(RecordStream):
         return cast("RecordStream", self._current).sequence_after(columns)
 
     def close(self) -> None:
-        """End reading: a blocked ``read`` returns, also one that waits for its next attempt. Idempotent. Any thread may
+        """End reading: a blocked ``read`` returns, even while it waits for its next attempt. Idempotent. Any thread may
         call it."""
         self._closed.set()
         self._leave()

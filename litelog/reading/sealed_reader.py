@@ -176,7 +176,7 @@ def read_sealed(
 def open_sealed(client: ReplicaClient, entry: SnapshotEntry) -> OpenedSealed:
     """Read a sealed segment's footer, and all its bytes if it is small: one GET, or two for a long footer.
 
-    Raises CorruptObjectError if it is damaged or is not the one that ``entry`` names, and NotFoundError.
+    Raises CorruptObjectError if it is damaged or does not match ``entry``, and NotFoundError.
     """
     name = entry.generation
 

@@ -75,7 +75,7 @@ class _Unlisted:
 
     @property
     def expected(self) -> Position:
-        """Where the first one is, if that is known."""
+        """The position of the first WAL segment, if known."""
         if self.start is _Start.AFTER:
             return Position(self.position.generation, self.position.index + 1, 0)
         return self.position
@@ -146,7 +146,7 @@ class SegmentIterator:
         self._unlisted: _Unlisted | None = _Unlisted(
             _Start.BEGINNING if start is None else _Start.SLOT, start or Position(generation, 0, 0)
         )
-        self._last: Position | None = None  # the newest one that was appended or listed
+        self._last: Position | None = None  # of the newest WAL segment that was appended or listed
         self._is_end_known = False  # whether nothing followed _last when it was listed
         self._error: BaseException | None = None
         self._trace: TracebackType | None = None  # the error's original traceback: each raise would lengthen it
@@ -351,7 +351,8 @@ class SegmentIterator:
         return bool(self._ready or self._unlisted or self._error or self._finished or self._closed)
 
     def _here(self) -> Position | None:
-        """The position of the next one, or the expected one; that of the last one if there is no next one."""
+        """The position of the next WAL segment, or the expected position; the position of the last one if none
+        follows."""
         if self._ready:
             return self._ready[0].position
         return self._unlisted.position if self._unlisted else self._last

@@ -51,7 +51,7 @@ class SeveralPlaces(RecordStream):
             sources: The places. They begin at the start time of ``bounds``, if there is one.
             bounds: Where to begin and end.
             follow: Wait for new records. Without it, reading ends at the end of the first place, or, if that is away,
-                of the next one that can be read.
+                of the next readable place.
             timeout: How many seconds ``read`` waits there before it raises NotYetAvailableError; None: for ever. The
                 sources wait no longer, either.
         """

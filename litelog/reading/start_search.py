@@ -35,7 +35,7 @@ _LATEST = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """Where a reader wants to start. If all fields are None: with the first record."""
+    """The requested start of a reader. If all fields are None: the first record."""
 
     place: Position | None = None
     """Start with the bytes after this position."""

@@ -1,4 +1,4 @@
-"""Leads from a generation to the one that continues it. Each claim on the way says how indexes map.
+"""Leads from a generation to its successor. Each claim on the way says how indexes map.
 
 Specified in litelog/reading/README.md#from-one-generation-to-the-next.
 """

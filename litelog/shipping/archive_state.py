@@ -172,7 +172,8 @@ class ShipTimeLog:
         self._kept: dict[int, tuple[array[int], array[int], bool]] = {}
 
     def add(self, header: WalHeader) -> None:
-        """Add a durable WAL segment. If the first one of an index does not start it, earlier marks are missing."""
+        """Add a durable WAL segment. If the first WAL segment of an index does not start it, earlier marks are
+        missing."""
         if header.offset == 0 or header.index not in self._kept:
             self._kept[header.index] = (array("q"), array("q"), header.offset == 0)
         offsets, times, _ = self._kept[header.index]

@@ -56,7 +56,7 @@ class ArchiveStatus:
     unsealed: int
     """Log segments that were shipped to their end but are not sealed yet."""
     snapshot: str | None
-    """The newest snapshot's key, if it is known."""
+    """The newest snapshot's key, if known."""
     failures: int
     """How many times in a row the work failed."""
     error: str | None

@@ -66,7 +66,7 @@ class SealingJob(Generic[Task, Made]):
     ) -> None:
         """``width``: how many tasks run at a time. With 1, each gets the result of the one before; else it gets None.
 
-        ``submit`` runs work in a thread. ``on_done`` is called in one of them when no task runs any more.
+        ``submit`` runs work in a thread. ``on_done`` is called in such a thread when no task runs any more.
         """
         self._tasks = tasks
         self._make = make

@@ -327,7 +327,7 @@ class Backlog:
     """
 
     def __init__(self, context: ReplicaContext, claim: Claim, backlog_sealer: BacklogSealer | None) -> None:
-        """``backlog_sealer``: None if there is no backlog to seal."""
+        """``backlog_sealer``: None without a backlog to seal."""
         self._sealer = backlog_sealer
         self._claim = claim
         self._clock = context.clock

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 FIRST_DELAY_SECONDS = 0.1
 MAX_DELAY_SECONDS = 30.0
-"""The longest delay. A store that comes back is noticed soon, and one that is down gets few requests. The limit also
-applies if the store asks for a longer pause (Retry-After): after a fault, shipping must catch up soon, and a proxy in
-front of the store may ask for minutes or hours."""
+"""The longest delay. With it, a store that comes back is noticed soon, and a store that is down gets few requests. The
+limit also applies if the store asks for a longer pause (Retry-After): after a fault, shipping must catch up soon, and a
+proxy in front of the store may ask for minutes or hours."""
 
 
 class BackOff:

@@ -50,7 +50,7 @@ class NextContent:
 
     segments: Sequence[AcknowledgedSegment]
     reason: str | None
-    """Why the history begins again; None if ``segments`` begin with the last one of the checkpoint before."""
+    """Why the history begins again; None if ``segments`` begin with the last log segment of the checkpoint before."""
 
 
 class CheckpointContent:
@@ -65,7 +65,8 @@ class CheckpointContent:
         self._place = source.folder
         self._newest = _RunningDigest("")
         self._own: dict[int, AcknowledgedSegment] = {}
-        """By index: what this process sealed since the newest checkpoint, which nobody can exchange as a snapshot."""
+        """By index: what this process sealed since the newest checkpoint. Unlike a snapshot, no other program can
+        exchange it."""
 
     def note_sealed(self, segments: Iterable[ShippedSegment]) -> None:
         """Remember log segments that a snapshot is about to name, until a checkpoint states them. Any thread may call
@@ -136,7 +137,7 @@ class CheckpointContent:
         return None
 
     def _held(self, since: int, state: Running, archive: ArchiveState) -> list[AcknowledgedSegment]:
-        """The log segments from index ``since`` on that are acknowledged, up to the first one that is not known."""
+        """The log segments from index ``since`` on that are acknowledged, up to the first unknown one."""
         found = {each.index: each for each in self._named(since, state, archive) if each.index < state.place.index}
         place = state.place
         if place.offset:

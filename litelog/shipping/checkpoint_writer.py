@@ -122,8 +122,8 @@ class CheckpointWriter:
         )
 
     def _put(self, made: Checkpoint, signer: SigningKey, next_key: str | None) -> None:
-        """Put a checkpoint, or adopt the one that an earlier try left. If anything else has its number, it gets a
-        higher one."""
+        """Put a checkpoint, or adopt the checkpoint that an earlier try left. If anything else has its number, it gets
+        a higher one."""
         before, first = self.newest, made.number or 1
         if before is not None and signer.public not in (before.checkpoint.key, before.checkpoint.next_key):
             self._warn("no checkpoint names the key %s: readers must trust it as well", signer.public)
@@ -156,9 +156,9 @@ class CheckpointWriter:
 
     def _find_newest(self, signer: SigningKey) -> StoredCheckpoint | None:
         """The newest checkpoint of the replica; None if it has none. The state folder may have it, if no other
-        generation has begun since. Else it is the newest one that this signer or one that names its key has signed, or
-        if the newest ones have none, the one in the state folder, or of any other signer. Raises CorruptObjectError
-        if these are no checkpoints, and more are there."""
+        generation has begun since. Otherwise it is the newest checkpoint that this signer, or a signer that names its
+        key, has signed. If the newest ones have none, it is that of the state folder, or of any other signer. Raises
+        CorruptObjectError if these are not checkpoints, and more are there."""
         kept = self._read_kept()
         if kept is not None and kept.checkpoint.position.generation == self._claim.generation:
             return kept

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FAILURES = FailureLog(logging.getLogger(__name__), "checkpoint-failed", "writing a checkpoint")
 
 Known: TypeAlias = "tuple[Running, ArchiveState | None]"
-"""What is shipped, and what is sealed: None once another generation begins."""
+"""The shipped position, and the sealed log segments: None once another generation begins."""
 
 LAST_FAILURES = 3
 """After how many failures in a row a stopping daemon gives up the last checkpoint."""

@@ -1,8 +1,8 @@
 """Deletes what a generation no longer needs: WAL segments that its snapshots cover, and what retention frees.
 
 It deletes only while a recent PUT proves that the generation is still the owner's, and considers only snapshots that
-were durable before that PUT. Covered WAL segments are deleted one by one, oldest first: so an owner that was suspended
-finds that its last WAL segment is gone, or that the slot after it is taken. The rules are in
+were durable before that PUT. Covered WAL segments are deleted one by one, oldest first: so a suspended owner finds
+that its last WAL segment is gone, or that the slot after it is taken. The rules are in
 litelog/shipping/README.md#deletions.
 """
 

@@ -46,7 +46,7 @@ class CheckpointPolicy:
     interval: float = CHECKPOINT_SECONDS
     """Seconds from one checkpoint to the next one, if anything was shipped. Each snapshot causes one as well."""
     next_key: str | None = None
-    """A PEM file with the public key that will sign later checkpoints; None: there is no other key."""
+    """A PEM file with the public key that will sign later checkpoints; None: no other key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,8 @@ class LogSource:
     folder: str
     format: LogFormat
     agree_on_id: Callable[[str], str] = keep_log_id
-    """Takes a proposed log id. Returns the log's id in all its replicas: that one, or one that was proposed earlier."""
+    """Takes a proposed log id. Returns the log's id in all its replicas: this one, or an id that was proposed
+    earlier."""
     first_sequence: Callable[[], int | None] = unknown_first_sequence
     """Returns the log's first sequence, if its records carry no numbers and older ones were truncated."""
     watermark: Watermark | None = None

@@ -1,8 +1,8 @@
 """Records, next to a replica's state, that its log was rewound or rewritten, until a person dismisses that.
 
 <state folder>/<log>/<replica>/diverged.json    the newest generation that diverged; its owner writes it
-<state folder>/<log>/<replica>/dismissed.json   a generation that is no longer a warning; ``litelog dismiss`` writes it
-Neither decides what is shipped. A file that cannot be read counts as missing, and is logged.
+<state folder>/<log>/<replica>/dismissed.json   a generation whose warning a person has dismissed; ``litelog dismiss``
+writes it Neither decides what is shipped. A file that cannot be read counts as missing, and is logged.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ class FinishedSegments:
         return [name for name in names if self.holds_commit(name)]  # a follower skips the others, too
 
     def _before_newest(self, names: list[str]) -> list[str]:
-        """Return those before the newest one that holds a whole commit, and at or before the log's watermark."""
+        """Return those before the newest log segment that holds a whole commit, and at or before the log's
+        watermark."""
         newest = next((at for at in reversed(range(len(names))) if self.holds_commit(names[at])), 0)
         mark = None if self._watermark is None else self._watermark.read()
         if mark is None:

@@ -172,7 +172,7 @@ def write_first_snapshot(
     predecessor_end: Position | None,
     side_files: tuple[SideFile, ...],
 ) -> str:
-    """Write the first snapshot, or adopt the one that exists. Return its SHA-256, hex. Raises SnapshotConflictError
+    """Write the first snapshot, or adopt the existing one. Return its SHA-256, hex. Raises SnapshotConflictError
     if it names something else."""
     first = Snapshot(
         log=claim.log,

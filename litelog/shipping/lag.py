@@ -32,7 +32,7 @@ LOOK_SECONDS = 1.0
 
 IDLE_LOOK_SECONDS = 30.0
 """How often, in seconds, any other log is examined: for a thousand logs, that takes a twentieth of a percent of a
-processor. A log is not idle while a thread works on one of its replicas, for example in a sync that hangs."""
+processor. A log is not idle while a thread works on any of its replicas, for example in a sync that hangs."""
 
 SAMPLE_SECONDS = 10.0
 SAMPLES = 360

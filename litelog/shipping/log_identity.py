@@ -85,8 +85,8 @@ def _holds(segment: OpenSegment, shipped: ShippedEnd, *, skips_garbage: bool) ->
 
 
 def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:
-    """Return the log's id, from its first log segment that has one. Raises SourceMissingError without any log segment,
-    and SourceError without one that the manifest lists."""
+    """Return the log's id, from its first log segment that has one. Raises SourceMissingError if no log segment
+    exists, and SourceError if a log segment is missing that the manifest lists."""
     names = SegmentFolder(folder, log_format, clock, reports=False, whole=True)
     names.require_log()
     for segment in names.each():

@@ -131,7 +131,7 @@ class Owner:
 
         Raises:
             FencedError: Another owner has taken over.
-            SourceMissingError: There is no log.
+            SourceMissingError: The log does not exist.
             NotCreateOnlyError: The store cannot fence, but must.
             OtherLogError: The configuration now names another format.
         """
@@ -384,9 +384,9 @@ class Owner:
         )
 
     def _require_authority(self, owner: str, newest: Sequence[Claim]) -> None:
-        """Raise ForeignClaimError for a newest claim of another owner, unless a takeover may end it. Of isolated owners
-        with claims of one epoch, the one whose claim's name sorts last continues: if each gave way to the others, no
-        owner would be left."""
+        """Raise ForeignClaimError for a newest claim of another owner, unless a takeover may end it. Of isolated
+        owners with claims of one epoch, the owner whose claim's name sorts last continues: if each gave way to the
+        others, no owner would be left."""
         own = next((top.name for top in reversed(newest) if top.owner == owner), None)
         for top in newest:
             if top.owner != owner and (own is None or own < top.name) and not self._takeover.allows(top.name):

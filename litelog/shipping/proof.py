@@ -174,7 +174,7 @@ def _find_lost_before(client: ReplicaClient, state: Running, snapshot: int | Non
 
 
 def find_lost_indexes(client: ReplicaClient, name: Generation, tallies: Sequence[IndexTally]) -> list[int]:
-    """Return the indexes whose WAL segments differ from the tallies. One listing; none if there are no tallies."""
+    """Return the indexes whose WAL segments differ from the tallies. One listing; none without tallies."""
     if not tallies:
         return []
     listing = client.wal_segments(name, Position(name, tallies[0].index, 0))

@@ -1,7 +1,7 @@
 """Deletes what retention frees in a replica, step by step, while ownership is proved.
 
 The owner prunes in its daemon. Without a daemon, the owner that the state folder names prunes under its lock. A pruner
-has credentials of its own and no state: it prunes while a daemon with ``no-delete`` runs.
+has its own credentials and no state: it prunes while a daemon with ``no-delete`` runs.
 
 Specified in litelog/shipping/README.md#deletions.
 """
@@ -171,7 +171,7 @@ class PruningSession:
         walk: Callable[[int], None] | None = None,
         wal_retention: float | None = None,
     ) -> None:
-        """``folder``: the state folder of the replica's owner, if it is known; without it, only planning works.
+        """``folder``: the state folder of the replica's owner, if known; without it, only planning works.
         ``walk`` is called with the number of generations before any of them is read. ``wal_retention``: prune beside a
         daemon that deletes nothing, without its state, also the WAL segments that a snapshot has covered for that many
         seconds. None: prune as the owner."""

@@ -52,7 +52,7 @@ class PendingRecords:
             most_bytes: The most bytes to read, except for one commit that is larger.
 
         Returns:
-            The number; None if it is not known: more bytes follow than were read so far, the log cannot be read, or its
+            The number; None if it is unknown: more bytes follow than were read, the log cannot be read, or its
             sequences count bytes.
         """
         self.read_bytes = 0

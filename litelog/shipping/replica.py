@@ -245,7 +245,7 @@ class Replica:
 
     def _confirm_gap(self, gap: ReplicaGapError) -> None:
         """Raise StoreError for a gap that the last sync did not find: a replica that becomes unavailable between a
-        listing and a read looks like one that lost an object. A gap that is found twice is real."""
+        listing and a read looks as if it had lost an object. A gap that is found twice is real."""
         if gap.position != self._gap:
             self._gap = gap.position
             self.doubt()
@@ -258,7 +258,7 @@ class Replica:
             self._shipping.guard.doubt()
 
     def suspect(self) -> None:
-        """Make the next sync prove ownership even if there is nothing to ship. A check did not find our claim, so the
+        """Make the next sync prove ownership even if it has nothing to ship. A check did not find our claim, so the
         replica counts as unavailable until the proof succeeds. Any thread may call it."""
         self._suspected = True
 

@@ -99,7 +99,7 @@ class ReplicatedNotes:
 
 
 class LogTruncator:
-    """Truncates one log by its policy, whenever one of its replicas holds more."""
+    """Truncates one log by its policy, whenever a replica of it holds more."""
 
     def __init__(self, source: LogSource, replicas: ReplicaSet, policy: TruncationPolicy | None, clock: Clock) -> None:
         self._folder = source.folder
@@ -185,8 +185,8 @@ class LogTruncator:
         self._report_waiting(done.waiting, names)
 
     def _ask(self, names: Mapping[str, str], wait: float) -> Iterator[AwaitedReader]:
-        """Yield the consumers with a position in a replica of the set. One whose position cannot be read lacks all, and
-        so do the consumers of a replica to which this process does not ship.
+        """Yield the consumers with a position in a replica of the set. A consumer whose position cannot be read counts
+        as lacking everything, and so do the consumers of a replica to which this process does not ship.
 
         Args:
             names: The replicas, each with its URL.
@@ -281,6 +281,6 @@ class LogTruncator:
 
 
 def _consumers_of_replicas(policy: TruncationPolicy) -> list[AwaitedReader]:
-    """What stands for the consumers of all replicas before these were asked: none of them has anything."""
+    """Stand in for the consumers of all replicas before these were asked: none of them has anything."""
     wait = policy.replica_consumer_wait
     return [] if wait is None else [AwaitedReader("the consumers in the replicas", wait, next=0)]

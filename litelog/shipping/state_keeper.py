@@ -38,7 +38,7 @@ class StateKeeper:
 
     @property
     def known(self) -> tuple[Running, ArchiveState | None]:
-        """What is shipped, and what is sealed now; None for the latter once another generation begins."""
+        """The shipped position, and what is sealed now; None for the latter once another generation begins."""
         state, archive = self.state, self._archive  # in this order: an archive may know more, but never less
         return state, archive.state if archive is not None else None
 

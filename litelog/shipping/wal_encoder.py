@@ -1,4 +1,4 @@
-"""Encodes WAL segments: reads runs of a log and compresses them, one ahead of the one that is requested."""
+"""Encodes WAL segments: reads runs of a log and compresses them, one ahead of the requested run."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ class WalEncoder:
         self._failure = error
 
     def is_bulk(self, length: int, *, final: bool) -> bool:
-        """Whether enough data probably follows a run that reading ahead saves time: the run is long, or it is the last
-        one of its log segment (whose length says nothing)."""
+        """Whether enough data probably follows a run that reading ahead saves time: the run is long, or it is its log
+        segment's last run (whose length says nothing)."""
         return final or length >= self._limit // 2
 
     def rewind(self, place: SourcePosition) -> None:

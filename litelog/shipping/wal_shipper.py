@@ -294,7 +294,7 @@ def adopt_existing(
     it, so it may stand for a sealed segment even if ``encoded`` does not, and the other way round.
 
     Raises FencedError for a terminal or another owner's object, DivergedError if the log holds other bytes, and
-    SourceMissingError if there is no log any more.
+    SourceMissingError if the log is gone.
     """
     key = wal_key(encoded.header.position)
     there = read_verified(
