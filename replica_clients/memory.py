@@ -1,4 +1,5 @@
-"""The memory store: objects in this process's memory, shared by name. Replaces the file store in tests."""
+"""The memory store: objects in this process's memory. Stores of one name share them. Replaces the file store in
+tests."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ PAGE_OBJECTS = 1000
 """Objects in a page of a listing, as with S3: changes between two pages are visible."""
 
 _named: dict[str, MemoryStore] = {}
-"""The stores of this process, by name. Names belong to the process, so this is module state."""
+"""The stores of this process, keyed by name. Names belong to the process, so this is module state."""
 _named_lock = threading.Lock()
 
 

@@ -28,7 +28,7 @@ class CheckpointComparison:
     """Whether a replica still holds what a checkpoint, or a position, says that it held."""
 
     position: Position | None
-    """The position that was expected; None if there is no checkpoint."""
+    """The expected position; None without a checkpoint."""
     time: int | None
     """When the checkpoint was made, in microseconds since 1970; None for a position alone."""
     signer: str | None
@@ -135,7 +135,8 @@ class HeldHistory:
         )
 
     def reach(self, expected: Position) -> CheckpointComparison:
-        """Whether it has come to a position, of its own generation or of one that it continues. Raises StoreError."""
+        """Whether it has come to a position in its own generation, or in a generation that it continues. Raises
+        StoreError."""
         difference = self._behind(expected)
         return CheckpointComparison(expected, None, None, 0, 0, () if difference is None else (difference,))
 
@@ -158,7 +159,7 @@ class HeldHistory:
 
 
 def _differs(held: _Held, expected: CheckpointSegment) -> str | None:
-    """What differs in a log segment from what is expected; None if nothing does."""
+    """Describe how a log segment differs from what is expected; None if it does not."""
     if held.size < expected.length:
         return f"holds {held.size} bytes of {expected.file}, and held {expected.length}"
     try:

@@ -120,8 +120,8 @@ def _find_successor(stored: Sequence[StoredCheckpoint], chain: Sequence[StoredCh
 
 
 def _apart(stored: Iterable[StoredCheckpoint], chain: Sequence[StoredCheckpoint]) -> Iterator[StoredCheckpoint]:
-    """The beginnings of other chains, of which no checkpoint continues one of ``chain``. One that branches off is what
-    an owner leaves who was overtaken."""
+    """The beginnings of other chains, of which no checkpoint continues any in ``chain``. An owner that was overtaken
+    leaves a branch."""
     known = {each.digest for each in chain}
     for each in sorted(stored, key=lambda each: each.number):
         if each.digest not in known and has_signature(each.checkpoint):
@@ -142,7 +142,7 @@ def compare_with_own(
         client: The replica; or a copy of its checkpoints alone, without any claim. Then only these are judged, and only
             against a known one: a replica of which a thief left nothing else looks the same.
         formats: Opens the format of the log.
-        trusted: Public keys, in hex, one of which must have signed them.
+        trusted: Public keys, in hex, of which one must have signed them.
         known: A checkpoint of the replica that was copied earlier, which it must still hold; or a position, to which it
             must have come.
 

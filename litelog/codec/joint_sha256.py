@@ -1,8 +1,8 @@
 """SHA-256 of several streams of bytes: two of them are computed in little more than the time of one.
 
 A processor with instructions for SHA-256 waits for each round before it begins the next one. In that time it can
-compute a round of another stream. So a digest leaves what it got last to the next one of the process that gets bytes,
-whichever thread that is, and hashes by itself only what has waited for too long. ``hexdigest`` leaves nothing.
+compute a round of another stream. So a digest leaves its newest bytes to the next digest of the process that gets
+bytes, in whichever thread, and hashes by itself only bytes that have waited for too long. ``hexdigest`` leaves nothing.
 
 Without the compiled part, or on another processor, ``hashlib`` does the work.
 """
@@ -57,7 +57,7 @@ class JointSha256:
         self.busy = False
         """Whether a thread hashes it."""
         self.is_lost = False
-        """Whether a thread failed while it hashed it: nobody knows which bytes the state has."""
+        """Whether a thread failed while it computed this digest: it is unknown which bytes the state covers."""
         with _CHANGED:
             _DIGESTS.add(self)
 
@@ -161,4 +161,4 @@ _CHANGED = threading.Condition()
 """Guards all digests' counts and whether they are busy."""
 
 _DIGESTS: weakref.WeakSet[JointSha256] = weakref.WeakSet()
-"""The digests that are not finished. One that its owner has dropped is gone from here."""
+"""The unfinished digests, except those that their owners have dropped."""

@@ -108,7 +108,7 @@ def copy(
 
     Raises:
         ConfigError: Both are the same place, or ``target`` is the folder of a log.
-        NoReplicaError: There is no replica in ``source``.
+        NoReplicaError: ``source`` holds no replica.
         NotACopyError: ``target`` holds another replica, or a daemon has written to the copy.
         CorruptObjectError: An object of the replica is damaged. It was not copied.
         ReplicaGapError: An object that another one names is missing.
@@ -138,7 +138,7 @@ def copy(
 
 
 def _service_of(store: ObjectStore) -> ObjectStore:
-    """The store without its retries. One that decrypts stays as it is."""
+    """The store without its retries. A store that decrypts stays as it is."""
     return store.awaiting if isinstance(store, RetryingStore) else store
 
 

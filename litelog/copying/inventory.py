@@ -139,8 +139,8 @@ def list_both(source: ObjectStore, target: ObjectStore) -> tuple[ListedReplica, 
     The copy is listed first: so the replica has all that another process has just copied.
 
     Raises:
-        NoReplicaError: There is no replica in ``source``.
-        NotACopyError: ``target`` holds what is not in ``source``.
+        NoReplicaError: ``source`` holds no replica.
+        NotACopyError: ``target`` holds objects that are not in ``source``.
         StoreError: A request failed.
     """
     held, wanted = list_objects(target), list_objects(source)

@@ -23,7 +23,7 @@ def read_positions(store: ObjectStore) -> dict[str, ReadPosition]:
     """Read the position of each consumer, as the consumer itself would. The keys of the result are the names.
 
     That is the newest one, or, if that is damaged, the one before it. A position that is moved meanwhile is left to a
-    later run. One that cannot be used is left out: ``verify`` reports it. Raises StoreError.
+    later run. An unusable position is left out: ``verify`` reports it. Raises StoreError.
     """
     found = {name: read_newest(store, infos) for name, infos in list_positions(store).items()}
     return {name: position for name, position in found.items() if position is not None}
@@ -32,8 +32,8 @@ def read_positions(store: ObjectStore) -> dict[str, ReadPosition]:
 def carry_positions(positions: dict[str, ReadPosition], target: ObjectStore) -> list[ObjectInfo]:
     """Put positions into a copy. Returns those that were put.
 
-    A consumer whose position in the copy was not moved in the same place as that of the replica keeps it: it consumes
-    the copy. It also keeps one that cannot be read, as nothing says where that was moved. Raises StoreError.
+    The copy keeps a position that was last moved in another place than the replica's: its consumer reads the copy. The
+    copy also keeps a position that cannot be read, as nothing says where that was moved. Raises StoreError.
     """
     done = []
     held = list_positions(target)

@@ -63,7 +63,7 @@ def find_copies(below: ReplicaCopy, stop: Event) -> list[ReplicaCopy]:
 
     Raises:
         ConfigError: The target is the place of the replicas, or lies below it.
-        NoReplicaError: There is no replica at or below ``below.replica``.
+        NoReplicaError: No replica is at or below ``below.replica``.
         StoreError: The replicas could not be listed.
     """
     source = open_retrying(below.replica, below.options, stop)

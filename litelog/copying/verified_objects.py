@@ -59,7 +59,7 @@ def read_object(store: ObjectStore, info: ObjectInfo) -> VerifiedObject:
 
     Args:
         store: The replica's object store.
-        info: The object's key and size in the listing. The key is one of the layout.
+        info: The object's key and size in the listing. The key is in the layout.
 
     Returns:
         The object. A sealed segment is read when its body is iterated. A WAL segment still has to pass ``chained``.

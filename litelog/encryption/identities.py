@@ -44,7 +44,7 @@ class Identities:
     commands: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
 
     def unwrap(self, wrapped: Iterable[str]) -> bytes | None:
-        """The key that one of these identities finds in a claim's wrapped keys; None if none does.
+        """The key that any of these identities finds in a claim's wrapped keys; None if none does.
 
         Raises ConfigError if a command fails.
         """

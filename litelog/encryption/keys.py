@@ -1,4 +1,4 @@
-"""The keys of a generation: its own one, those of its objects, and the one that authenticates its claim.
+"""Derives the keys of a generation: its own key, the keys of its objects, and the key that authenticates its claim.
 
 Specified in litelog/encryption/README.md#keys.
 """
@@ -44,7 +44,7 @@ class GenerationKey:
 
 
 def fingerprint(secret: bytes, generation: str, settings: bytes) -> bytes:
-    """A digest by which the owner with ``secret``, and nobody else, recognises settings of a generation of its own."""
+    """A digest by which only the owner with ``secret`` recognises the settings of its generation."""
     return hmac.new(_derive(secret, f"litelog settings\0{generation}"), settings, sha256).digest()
 
 

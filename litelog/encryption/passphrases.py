@@ -18,7 +18,7 @@ WORK_FACTOR = 17
 """The binary logarithm of scrypt's cost: 2^17 x 1 KiB of memory, which is 128 MiB."""
 
 MAX_WORK_FACTOR = 20
-"""The highest one that is accepted: 1 GiB."""
+"""The highest accepted work factor: 1 GiB."""
 
 _BLOCKS = 8
 _VERSION = b"age-encryption.org/v1"
@@ -46,7 +46,7 @@ def encrypt_for_passphrase(secret: bytes, passphrase: str) -> bytes:
 
 
 def decrypt_with_passphrase(body: bytes, passphrase: str) -> bytes | None:
-    """What an age file for a passphrase holds; None if it is for another one, or needs too much memory."""
+    """Decrypt an age file with a passphrase; None if the file is for another one, or needs too much memory."""
     head = _HEAD.match(body)
     if head is None or int(head[1]) > MAX_WORK_FACTOR:
         return None

@@ -50,7 +50,7 @@ class RecordFilter(Protocol):
 
     @property
     def first_open(self) -> int | None:
-        """The first sequence that later records decide about; None: all records so far are decided."""
+        """The first sequence that later records decide about; None: all records up to here are decided."""
 
 
 class Capabilities(Protocol):
@@ -156,7 +156,7 @@ class Capabilities(Protocol):
             folder: The log's folder.
 
         Returns:
-            The path; None if there is no such file for the log. Default: None.
+            The path; None if the log has no such file. Default: None.
         """
 
     def read_watermark(self, folder: str, content: bytes | None) -> int | None:

@@ -80,7 +80,7 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[p
         return
     starts, lengths = columns.value_starts, columns.value_lengths
     end = int(starts[-1] + lengths[-1])
-    most = max(0, end - int(starts[0])) // LONG_RUN_BYTES + 2  # the mean of so many runs is short
+    most = max(0, end - int(starts[0])) // LONG_RUN_BYTES + 2  # with more runs, their mean is short
     breaks = _find_breaks(starts, lengths, most) if columns.runs is None else columns.runs
     one = len(breaks) == 1 and end <= MAX_ARROW_BYTES and columns.value_nulls is None
     if one:
@@ -301,15 +301,15 @@ class Columns:
     """The format's own columns under their names; None if it has none."""
 
     commit_starts: npt.NDArray[np.int64] | None = None
-    """Where each record lies in the piece that was decoded, its value or at least its commit, if ``data`` is another
-    buffer, of copied or decompressed bytes. None if ``data`` is that piece."""
+    """The place of each record in the decoded piece, its value or at least its commit, if ``data`` is another buffer,
+    of copied or decompressed bytes. None if ``data`` is that piece."""
 
     def __len__(self) -> int:
         return len(self.sequences)
 
     @property
     def places(self) -> npt.NDArray[np.int64]:
-        """Where each record lies in the piece that was decoded: its value, or at least its commit."""
+        """The place of each record in the decoded piece: its value, or at least its commit."""
         return self.value_starts if self.commit_starts is None else self.commit_starts
 
     @classmethod

@@ -72,7 +72,7 @@ def is_zero(data: memoryview) -> bool:
 
 
 def trailing_checksums(data: memoryview, position: int, total: int) -> tuple[int, int]:
-    """The checksum of the commit of ``total`` bytes at ``position``, and the one that its last bytes state."""
+    """The checksum of the commit of ``total`` bytes at ``position``, and the checksum that its last bytes state."""
     end = position + total - CHECKSUM_BYTES
     return crc32c(data[position:end]), int.from_bytes(data[end : end + CHECKSUM_BYTES], "little")
 

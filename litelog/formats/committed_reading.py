@@ -36,7 +36,7 @@ class CommittedReading:
 
     @property
     def first_open(self) -> int | None:
-        """The first sequence that later records decide about; None: all records so far are decided."""
+        """The first sequence that later records decide about; None: all records up to here are decided."""
         return None if self._filter is None else self._filter.first_open
 
     def follow(self, columns: Columns) -> None:

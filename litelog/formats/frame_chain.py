@@ -117,7 +117,7 @@ def _count_right(data: memoryview, bounds: Int64s, layout: FrameLayout) -> int:
         return count
     trailing = layout.checksum_at == -CHECKSUM_BYTES and not layout.is_big_endian and not layout.checked_from
     if trailing and layout.checksum is Checksum.CRC32C and count >= FEW_COMMITS:
-        # The checksum over all of them is the one that follows from theirs, if each of them is right.
+        # If each of the checksums is right, the checksum over all of the bytes follows from them.
         begin, ends = int(bounds[0]), bounds[1:]
         if crc32c(data[begin : int(ends[-1])]) == join_equal(RESIDUE, ends):
             return count

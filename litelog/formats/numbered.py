@@ -26,7 +26,7 @@ class NumberedNames:
     pattern: re.Pattern[str]
     """Matches a file name. The first group is the sequence, in decimal digits."""
     description: str
-    """What a name is, for errors: "an offset of 20 digits and .data"."""
+    """Describes a name, for errors: "an offset of 20 digits and .data"."""
 
     def sequence_of(self, name: str) -> int | None:
         """Return the sequence that a file name states; None for a name that is not a log segment's."""

@@ -102,8 +102,8 @@ def list_fragments(store: ObjectStore) -> list[Fragment]:
 def find_cover(fragments: Sequence[Fragment], start: int | None = None, stop: int | None = None) -> list[Span]:
     """The spans that cover the journal from ``start`` (None: its first byte) to ``stop`` (None: its end).
 
-    ``fragments`` are sorted by their begin. Of those that hold an offset, the one that reaches furthest is read. Spans
-    that do not lie back to back leave a gap.
+    ``fragments`` are sorted by their begin. Of the fragments that hold an offset, the one that reaches furthest is
+    read. Spans that do not lie back to back leave a gap.
     """
     spans: list[Span] = []
     at = fragments[0].begin if start is None else start

@@ -58,7 +58,7 @@ class FragmentReader(RecordStream):
 
         Args:
             store: Where the journal's fragments are. The caller closes it.
-            start: The offset to begin at; None: the first one that a fragment holds.
+            start: The offset to begin at; None: the first offset that a fragment holds.
             end: The offset to end before; None: no limit.
             lines: A record is a line without its end. Otherwise it is as many bytes as are decoded at once.
             follow: At the end, wait for new fragments instead of returning None.

@@ -42,7 +42,7 @@ class BatchRows(NamedTuple):
     rows_after: Int64s
     """How many rows there are up to the end of each batch."""
     taken: int
-    """How many batches have their rows: those before the first one that is compressed, or not plainly right."""
+    """How many batches have their rows: those before the first batch that is compressed, or not plainly right."""
     rows: Int64s
     """An array of 7 rows: sequence, time in microseconds, start and length of the value, where it lies in the piece,
     start and length of the key. A length is -1 for null."""

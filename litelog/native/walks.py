@@ -69,7 +69,7 @@ class TakenFrames(NamedTuple):
     bounds: Int64s
     """Where each frame begins, and where the last one ends."""
     fields: Int64s
-    """A row of n numbers for each field. One of 8 bytes is an int64, whatever its width says."""
+    """A row of n numbers for each field. A field of 8 bytes is an int64, whatever its width says."""
     values: memoryview | None
     """The values of all frames, back to back; None if they were not asked for."""
     places: Int64s

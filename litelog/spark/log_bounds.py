@@ -79,7 +79,7 @@ def _bound_text(option: str, name: str, bound: object) -> str:
 
 
 def match_names(option: str, names: Collection[str], logs: Sequence[str]) -> dict[int, str]:
-    """Map each log that one of ``names`` means, as its number in ``logs``, to that name.
+    """Map each log that any of ``names`` means, as its number in ``logs``, to that name.
 
     A name is the log's whole name in the column ``log``, or the end of it after a ``/``, or the log's URL. Raises
     ConfigError as ``LogBounds.of`` does.

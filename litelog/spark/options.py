@@ -332,7 +332,7 @@ def _isolation(name: str | None) -> Isolation:
 
 
 def parse_engine(name: str | None) -> Engine | None:
-    """The engine of this name; None for the one that suits. Raises ConfigError for an unknown name."""
+    """The engine of this name; None: litelog chooses. Raises ConfigError for an unknown name."""
     try:
         return None if name is None else Engine(name)
     except ValueError:

@@ -29,13 +29,13 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The result of one attempt, with objects of its own."""
+    """The result of one attempt, with its own objects."""
 
     deed: Deed
     may: bool | None
     """Whether the store did it; None: unknown."""
     meaning: str
-    """What that means for a replica there, or why it is unknown."""
+    """The meaning for a replica there, or why the result is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Access:
 
 
 class Role(StrEnum):
-    """A kind of user of a replica, who needs rights of its own."""
+    """A kind of user of a replica, with the rights that it needs."""
 
     DAEMON = "daemon"
     """Ships a log: ``litelog replicate``."""
@@ -84,7 +84,7 @@ class ShowsAccess(Protocol):
     def examine(self, prefix: str) -> Access:
         """Try what the credentials permit, with objects below ``prefix`` alone, and ask how the store protects objects.
 
-        The objects are deleted, as far as the store permits that. One of them may be locked for a minute. Raises
+        The objects are deleted, if the store permits that. One object may be locked for a minute. Raises
         StoreError if the store does not answer; a refusal is a result.
         """
 

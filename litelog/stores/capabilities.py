@@ -120,7 +120,7 @@ class ObjectLocks(Protocol):
         """Lock an object for ``retain`` from now on. A lock that ends later stays as it is.
 
         Raises:
-            NotFoundError: There is no such object.
+            NotFoundError: The object does not exist.
             StoreError: The store refused, or the request failed.
         """
 

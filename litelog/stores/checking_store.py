@@ -24,7 +24,7 @@ _FIRST_BYTE = ByteRange(0, 1)
 
 
 class CheckingStore:
-    """An ObjectStore over another one that ignores the condition of a create-only put, or has no such condition.
+    """An ObjectStore over a store that ignores the condition of a create-only put, or has no such condition.
 
     It checks the key before each create-only put, which costs one more request. So an owner finds the objects that it
     wrote itself before a crash, and any object that has been there for a while. Two writers that put at the same moment

@@ -90,7 +90,7 @@ class EncryptedStore:
     """
 
     def __init__(self, inner: ObjectStore, keys: ClaimKeys, *, refuses_downgrade: bool = True) -> None:
-        """``refuses_downgrade``: refuse generations that are not encrypted and follow one that is."""
+        """``refuses_downgrade``: refuse unencrypted generations that follow an encrypted one."""
         self._inner = inner
         self._keys = keys
         self._refuses_downgrade = refuses_downgrade
@@ -158,7 +158,7 @@ class EncryptedStore:
         return None if found is None or found.key is None else found.key.cipher(found.log, key)
 
     def find(self, generation: Generation) -> _FoundGeneration | None:
-        """What a generation's claim says of its encryption; None if it has no claim."""
+        """Find what a generation's claim says of its encryption; None if it has no claim."""
         with self._lock:
             found = self._found.get(generation)
             if found is None and self._copied is not None:
@@ -261,7 +261,7 @@ class _DecryptedStream(ByteStream):
         return bool(self._ready)
 
     def _is_at_end(self, data: memoryview) -> bool:
-        """Whether ``data``, the last bytes of the object in the range, are no chunk: all of it was decrypted, or the
+        """Whether ``data``, the last bytes of the object in the range, are not a chunk: all of it was decrypted, or the
         range begins after the last chunk."""
         return data == MAGIC or (self._begins_later and MAGIC.endswith(data))
 

@@ -32,7 +32,7 @@ BOUNDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """Observations so far. ``counts`` has one more entry than BOUNDS, for durations above the last bound."""
+    """Observed durations. ``counts`` has one more entry than BOUNDS, for durations above the last bound."""
 
     counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
     total: float = 0.0
@@ -62,7 +62,7 @@ class Histogram:
             self._total += seconds
 
     def read(self) -> Durations:
-        """All observations so far."""
+        """All observations."""
         with self._lock:
             return Durations(tuple(self._counts), self._total)
 

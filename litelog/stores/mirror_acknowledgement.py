@@ -31,7 +31,7 @@ RETRY_SECONDS = 0.2
 
 
 class MirrorAcknowledgement:
-    """What ``LogWriter(acknowledge=)`` waits for: the first mirror that has the records durably.
+    """Lets ``LogWriter(acknowledge=)`` wait for the first mirror that has the records durably.
 
     With a timeout, the mirror is lost after the first append that waited for that time: the append returns, and its
     ``mirrored`` is False. Further appends wait again once a mirror has the records of that append. Several threads

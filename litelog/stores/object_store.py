@@ -132,7 +132,7 @@ class ObjectStore(Protocol):
             A stream. Its ``read(n)`` may raise OSError or StoreError, and returns fewer than n bytes only at the end.
 
         Raises:
-            NotFoundError: There is no such object.
+            NotFoundError: The object does not exist.
             StoreError: The request failed.
             ValueError: The key is invalid.
         """
@@ -208,7 +208,7 @@ class Signing(Protocol):
             The URL, which is a secret while it is valid; None if a GET needs more than a URL with these settings.
 
         Raises:
-            StoreError: There are no credentials to sign with.
+            StoreError: The store has no credentials to sign with.
             ValueError: The key is invalid.
         """
 
@@ -285,7 +285,7 @@ class ListsLogs(Protocol):
 
 
 Root: TypeAlias = "Hashable"
-"""Distinguishes the current root from another one that replaces it; None if there is no root."""
+"""Distinguishes the current root from one that replaces it; None without a root."""
 
 
 @runtime_checkable

@@ -91,7 +91,7 @@ class ReplicaClient(Protocol):
 
         Raises:
             NotSupportedError: No daemon serves the log there.
-            PrunedError: The daemon cannot send from there on. The replica has what is needed.
+            PrunedError: The daemon cannot send from this position on. The replica has what is needed.
             DivergedError: The log does not continue there: its history forked, or another generation has begun.
             CorruptObjectError, StoreError: The stream is damaged, broke off, or was refused.
         """

@@ -168,7 +168,7 @@ class RetryingStore:
         return self.attempt(advance), listing
 
     def attempt(self, call: Callable[[], _Result]) -> _Result:
-        """Make a request of the inner store, with these retries: also one that is no part of the interface."""
+        """Make a request of the inner store, with these retries. The request may be outside of the interface."""
         policy, now = self._policy, self._clock.monotonic
         end = self._began(now()) + policy.total_seconds
         attempts, wait = 0, policy.first_seconds

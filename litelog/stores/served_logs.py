@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 WILD = "*["
-"""A URL with one of these in its path is a pattern. A question mark would begin a query."""
+"""A URL with any of these in its path is a pattern. A question mark would begin a query."""
 
 
 @dataclass(frozen=True, slots=True)

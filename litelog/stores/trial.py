@@ -33,7 +33,7 @@ ROUNDS = 3
 """Races of one kind, each for another key: a single one may pass by chance."""
 
 START_SECONDS = 10.0
-"""How long the writers wait for each other, in seconds. After that they begin, even if one of them did not start."""
+"""How long the writers wait for each other, in seconds. After that they begin, even if a writer did not start."""
 
 LISTED = 1001
 """Objects in a long listing: one more than S3 gives in a page, and than some stores can list at all."""
@@ -42,8 +42,8 @@ PAGED, PAGE_KEYS = 5, 2
 """Objects in a short listing, and in each of its pages if the page size can be chosen: there are three pages.
 
 The short listing finds a store that fails after a page, with few requests, however long the store's own pages are. It
-does not find one that fails after a page of 1,000 keys alone. So the long listing follows, except at a service that is
-known to list (``is_known_to_list``).
+does not find a store that fails only after a page of 1,000 keys. So the long listing follows, except at a service that
+is known to list (``is_known_to_list``).
 """
 
 LISTING_TRIES = 4

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Entry(Protocol):
-    """What is offered under a name: an entry point of a package, or one of the two classes below."""
+    """The offer under a name: an entry point of a package, or an instance of a class below."""
 
     @property
     def value(self) -> str:
@@ -65,7 +65,7 @@ class EntryPointGroup:
 
     Attributes:
         group: The group's name in the pyproject.toml of a package.
-        built_in: litelog's own, as ``package.module:attribute`` by name. No package can replace them.
+        built_in: litelog's own entries: ``package.module:attribute`` for each name. No package can replace them.
     """
 
     group: str
@@ -86,7 +86,7 @@ class EntryPointGroup:
         return sorted({*self.built_in, *here, *(entry.name for entry in _installed(self.group, tuple(sys.path)))})
 
     def find(self, name: str) -> Entry | None:
-        """The object of that name, which is not imported yet; None if nobody offers it.
+        """The object of that name, which is not imported yet; None if no package offers it.
 
         Raises ConfigError if two packages provide different ones.
         """

@@ -46,7 +46,7 @@ def sync_folder(path: str) -> None:
 def allocate(file: int, length: int) -> None:
     """Reserve room for ``length`` bytes of the open ``file``, without changing its length.
 
-    Raises OSError if there is no room. Does nothing if the file system cannot reserve any.
+    Raises OSError without enough room. Does nothing if the file system cannot reserve any.
     """
     call = _fallocate()
     if call is not None and length > 0 and call(file, _KEEP_SIZE, 0, length):
@@ -218,7 +218,7 @@ def _find_kind_by_name(path: str, dir_fd: int | None, *, follow: bool) -> str | 
 
 
 def has_folder(folder: str, names: Iterable[str]) -> bool:
-    """Whether ``folder`` holds a folder of one of these names."""
+    """Whether ``folder`` holds a folder with any of these names."""
     return any(os.path.isdir(os.path.join(folder, name)) for name in names)
 
 

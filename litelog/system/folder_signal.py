@@ -1,7 +1,7 @@
 """FolderSignal: one thread's wait for a change in one folder, without another thread between the two.
 
 A ``Watcher`` serves any number of folders, and its thread wakes those who wait. That hand-over takes longer than the
-reading of a small append, so a thread that serves readers at the end of a log has a descriptor of its own.
+reading of a small append, so a thread that serves readers at the end of a log has its own descriptor.
 """
 
 from __future__ import annotations

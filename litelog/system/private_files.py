@@ -62,7 +62,7 @@ def make_private_root(path: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def write_private(path: str, body: bytes, *, durable: bool = True) -> None:
-    """Replace the file ``path`` atomically with one that holds ``body``. Raises OSError.
+    """Replace the file ``path`` atomically with ``body``. Raises OSError.
 
     ``durable``: return only when it would outlast a power cut.
     """

@@ -58,8 +58,9 @@ def return_unused_memory() -> None:
 
 
 def find_unchanged(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Start and end of each read-only mapping of a file of which the process has no pages of its own, neither in memory
-    nor swapped out: it could only return those by swapping them. ``smaps``: the lines of ``/proc/PID/smaps``."""
+    """Start and end of each read-only mapping of a file in which the process has no private pages, neither in memory
+    nor swapped out: it could return private pages only by swapping them. ``smaps``: the lines of
+    ``/proc/PID/smaps``."""
     place, own = None, True
     for line in smaps:
         if "-" in line.partition(" ")[0]:
@@ -104,7 +105,7 @@ class UnusedMemory:
 
     def look(self, now: float) -> None:
         """Return memory if it is time for that. ``now``: monotonic seconds. Call it as often as is convenient. Without
-        ``/proc`` nobody knows what the process holds, and nothing is returned."""
+        ``/proc`` it is unknown what the process holds, and nothing is returned."""
         elapsed = now - self._looked
         if elapsed < INTERVAL_SECONDS:
             return

@@ -26,7 +26,7 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 
 class RootGoneError(OSError):
-    """The folder at the root's path is missing, or is not the one that this process has used."""
+    """The folder at the root's path is missing, or is another than this process has used."""
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.ENXIO, why)

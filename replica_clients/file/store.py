@@ -75,7 +75,8 @@ class _NoLinksError(OSError):
 
 
 def open_store(url: str, options: Mapping[str, object]) -> FileStore:
-    """Open the store at a path or ``file://`` URL. A relative path starts at the working folder. There are no options.
+    """Open the store at a path or ``file://`` URL. A relative path starts at the working folder. The store has no
+    options.
 
     Raises ConfigError.
     """

@@ -4,8 +4,8 @@ Some classes serve all threads with one instance, and recover from a broken conn
 (sftp, smb, ftp, ...) each thread has its own instance with one connection, which stays broken once it breaks. The store
 then drops the instance, and the thread's next request creates another.
 
-This module also checks whether a replica's bucket exists. Where there are buckets there are no folders, so an empty
-bucket and a missing one list alike: a wrong name would look like an empty replica.
+This module also checks whether a replica's bucket exists. A store with buckets has no folders, so an empty bucket and
+a missing one list alike: a wrong name would look like an empty replica.
 
 | file systems | a missing bucket | a request that may be forbidden although listing is allowed |
 |---|---|---|
@@ -139,5 +139,5 @@ def is_missing(file_system: Any, bucket: str) -> bool:
 
 
 def may_lack_a_bucket(error: BaseException) -> bool:
-    """Whether a missing bucket may be the reason for a put's error. Azure has a class of its own for that."""
+    """Whether a missing bucket may be the reason for a put's error. Azure has its own class for that."""
     return isinstance(error, FileNotFoundError) or type(error).__name__ == "ResourceNotFoundError"

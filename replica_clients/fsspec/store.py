@@ -65,7 +65,8 @@ TAKEN = frozenset({"skip_instance_cache", "use_listings_cache", "asynchronous"})
 
 
 def require_usable(scheme: str, url: str) -> None:
-    """Raise UnknownSchemeError for a scheme unknown to fsspec, and ConfigError for one that cannot hold a replica."""
+    """Raise UnknownSchemeError for a scheme unknown to fsspec, and ConfigError for a scheme that cannot hold a
+    replica."""
     if scheme not in available_protocols():
         raise UnknownSchemeError(scheme, schemes())
     if scheme in _READ_ONLY:
@@ -209,7 +210,7 @@ class FsspecStore:
 
     def sign(self, key: str, seconds: int) -> str | None:
         """As Signing requires. Also None if the file system has no signed URLs, or its credentials cannot sign: each
-        raises an error of its own then."""
+        then raises its own error."""
         require_key(key)
         try:
             url = str(self._file_system().sign(self._path(key), expiration=seconds))

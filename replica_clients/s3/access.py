@@ -1,4 +1,4 @@
-"""Finds out what credentials permit in a bucket, with trial objects of its own, and how the bucket protects objects.
+"""Finds out what credentials permit in a bucket, with its own trial objects, and how the bucket protects objects.
 
 The trials put an object, read it, put it again, delete it, delete its versions, lock another one for a minute, and try
 to end that lock. A holder of the credentials could do the same with every object below the prefix that the policy
@@ -38,7 +38,7 @@ _DAYS = {"Days": 1, "Years": 365}
 
 @dataclass(slots=True)
 class _Found:
-    """What is known of the bucket so far."""
+    """The known facts about the bucket."""
 
     versions: str | None = None
     has_lock: bool | None = None
@@ -240,7 +240,7 @@ class AccessTrial:
         self._attempts.append(Attempt(deed, may, meaning if may else ""))
 
     def _clean(self) -> None:
-        """Delete what the trials put, as far as that is permitted: versions, or else what readers see."""
+        """Delete what the trials put, if that is permitted: versions, or else what readers see."""
         stay = False
         for key, version in self._versions:
             try:

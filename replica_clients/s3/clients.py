@@ -59,7 +59,7 @@ _AMAZONS_HOST = re.compile(
 servers: load balancers and virtual machines."""
 
 LISTING_SERVERS = frozenset({"MinIO", "VERSITYGW"})
-"""What servers call themselves in the header ``Server`` that were tested to list any number of objects. ``AmazonS3`` is
+"""The names in the header ``Server`` of servers that were tested to list any number of objects. ``AmazonS3`` is
 not among them: servers that imitate Amazon's send it as well."""
 
 _logger = logging.getLogger(__name__)
@@ -265,8 +265,8 @@ class S3Connection:
 
     @property
     def is_known_to_list(self) -> bool:
-        """Whether requests go to Amazon's own hosts, or the last answer was from one of LISTING_SERVERS. A setting, or
-        the environment, may name another endpoint than Amazon's."""
+        """Whether requests go to Amazon's own hosts, or the last answer was from a server in LISTING_SERVERS. A
+        setting, or the environment, may name another endpoint than Amazon's."""
         endpoint = urlsplit(self._shared.client.meta.endpoint_url).hostname or ""
         return self._server in LISTING_SERVERS or bool(_AMAZONS_HOST.search(endpoint))
 

@@ -130,7 +130,7 @@ class S3Failures:
     """Creates litelog's errors from a store's failures. ``operation``: a key of ``_ACTIONS``, or ``sign``."""
 
     def __init__(self, settings: S3Settings, tokens: Collection[str] = ()) -> None:
-        """``tokens``: session tokens of requests so far."""
+        """``tokens``: session tokens of earlier requests."""
         self._settings = settings
         self._tokens = tokens
         self._secrets = sorted((text for text in settings.secrets if len(text) >= MIN_SECRET_CHARACTERS), key=len)

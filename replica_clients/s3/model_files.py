@@ -76,7 +76,7 @@ def _with_few_services(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _without_documentation(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, with empty documentation. A member of that name that is no text is something else."""
+    """An object of JSON, with empty documentation. A member of that name that is not text is something else."""
     return {name: "" if name == "documentation" and isinstance(value, str) else value for name, value in pairs}
 
 

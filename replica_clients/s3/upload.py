@@ -121,7 +121,7 @@ _logger = logging.getLogger(__name__)
 
 
 def choose_part_bytes(room: Room = PARTS) -> int:
-    """The size of a part for a process with so much room: a smaller one if there is none for PART_BYTES."""
+    """The size of a part for a process with that much room: smaller than PART_BYTES if these do not fit."""
     return min(PART_BYTES, max(LEAST_PART_BYTES, room.limit))
 
 
@@ -192,7 +192,7 @@ class S3Upload:
             raise
 
     def _send_parts(self, key: str, upload: PartsUpload, parts: Parts, first: UploadPart | None) -> None:
-        """Send all parts, each with its own retries. The first one that fails for good stops the others."""
+        """Send all parts, each with its own retries. The first part that fails for good stops the others."""
         ended = threading.Event()
         self._in_progress.add(ended)
         patient = RetryingStore(cast("ObjectStore", upload), ended, PART_RETRIES)
@@ -335,7 +335,7 @@ def placement(settings: S3Settings, key: str) -> dict[str, object]:
 
 
 def _declared(settings: S3Settings) -> dict[str, object]:
-    """The parameter that names the digest in a header of its own: buckets with a default retention ask for it."""
+    """The parameter that names the digest in its own header: buckets with a default retention require it."""
     algorithm = _ALGORITHMS.get(settings.checksum)
     return {"ChecksumAlgorithm": algorithm} if algorithm else {}
 

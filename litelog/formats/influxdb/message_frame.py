@@ -113,7 +113,7 @@ def _numbers(data: memoryview, kind: str, places: Int64s) -> npt.NDArray[np.uint
 
 
 def _checksums(data: memoryview, position: int, total: int) -> tuple[int, int]:
-    """The checksum of the message at ``position``, and the one that it states."""
+    """The checksum of the message at ``position``, and the checksum that it states."""
     run = np.array([position + CHECKED_FROM], np.int64), np.array([position + total], np.int64)
     return int(fnv1a(data, *run)[0]), int.from_bytes(data[position : position + CHECKED_FROM], "big")
 
@@ -140,8 +140,8 @@ class MessageFrame:
         return None
 
     def find_commit(self, data: memoryview, position: int, expect: Expectation, exact: int | None = None) -> int | None:
-        """Find a good message after ``position``. ``exact``: only one that shows that the length of the message at
-        ``position`` is damaged: if that message ends where the good one begins, its checksum holds."""
+        """Find a good message after ``position``. ``exact``: only a message that shows that the length of the message
+        at ``position`` is damaged: if that message ends where the good one begins, its checksum holds."""
         for place in _find_good(data, position + 1, expect.sequence or 0):
             if exact is None or _ends_at(data, position, place):
                 return place

@@ -82,7 +82,7 @@ def check_header(name: str, data: memoryview, sequence: int, epoch: int) -> Segm
     try:
         header = SegmentHeader.decode(name, head)
     except ValueError as error:
-        damage = Damage(0, "segment header", "one that was written whole", str(error))
+        damage = Damage(0, "segment header", "a complete one", str(error))
         if find_commit(data, 0, Expectation(sequence - 1, epoch)) is not None:
             raise CorruptCommitError(name, 0, damage.what, damage.expected, damage.actual) from error
         return Walk([], 0, sequence, epoch, Tail.DAMAGED, damage)

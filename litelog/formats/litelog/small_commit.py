@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MOST_RECORDS = 256
-"""Up to so many records, plain numbers are faster than arrays; measured."""
+"""The number of records up to which plain numbers are faster than arrays; measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class MessageSet:
     starts: Int64s
     lengths: Int64s
     packed: bool
-    """Whether it was compressed, so that ``content`` is a buffer of its own."""
+    """Whether it was compressed, so that ``content`` is a separate buffer."""
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ def read_version(name: str, data: memoryview) -> int | TailCheck:
         return TailCheck(Tail.ZEROS if head else Tail.NOTHING)
     written = head.rstrip(b"\0")
     if len(written) < len(MAGIC) and MAGIC.startswith(written) and is_zero(data[len(written) :]):
-        return TailCheck(Tail.INCOMPLETE, Damage(0, "segment header", "one that was written whole", written.hex()))
+        return TailCheck(Tail.INCOMPLETE, Damage(0, "segment header", "a complete one", written.hex()))
     if not head.startswith(MAGIC):
         raise WrongFormatError(name, "spacetimedb", f"it starts with {head[: len(MAGIC)]!r}, not {MAGIC!r}")
     if len(head) < SEGMENT_HEADER_BYTES:

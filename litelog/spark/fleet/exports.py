@@ -73,7 +73,7 @@ class LargeExportJob:
         return self.job.run_on(self.spark, replica)
 
 
-def export(  # noqa: PLR0913 - each is a choice of its own
+def export(  # noqa: PLR0913 - each is a separate choice
     spark: Any,
     replicas: str | Sequence[str],
     target: str,

@@ -47,7 +47,7 @@ class FleetJob(Protocol):
     def run(self, replica: FleetReplica) -> dict[str, object]:
         """Do the work, in a task. Tasks may run it several times, also at the same time.
 
-        Returns the values of its own columns. Any error that it raises becomes a row of the report.
+        Returns the values of the job's own columns. Any error that it raises becomes a row of the report.
         """
 
 

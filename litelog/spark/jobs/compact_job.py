@@ -157,7 +157,7 @@ class _Compaction:
         return plan_groups(files, self._file_bytes, self._manifests[-1].plan.run, compactions.unused)
 
     def _do(self, plan: CompactionPlan) -> None:
-        """Do a compaction, or the rest of one that died."""
+        """Do a compaction, or the rest of a dead one."""
         made = dict(self._write(plan))
         if self._table != "iceberg" or not made:
             return

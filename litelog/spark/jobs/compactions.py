@@ -134,7 +134,7 @@ def read_compaction(store: ObjectStore, number: int) -> CompactionPlan:
 
 
 def create_compaction(store: ObjectStore, plan: CompactionPlan) -> CompactionPlan:
-    """Create a plan. Returns the existing one of that number if another process was faster."""
+    """Create a plan. Returns the existing plan of that number if another process was faster."""
     document = {"groups": [asdict(group) for group in plan.groups]}
     made = create_document(store, f"{COMPACTED}{plan.number:08x}.plan.json", document)
     return plan if made else read_compaction(store, plan.number)

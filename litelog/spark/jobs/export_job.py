@@ -118,7 +118,7 @@ class Exported:
     bytes: int
 
 
-def export(  # noqa: PLR0913 - each is a choice of its own
+def export(  # noqa: PLR0913 - each is a separate choice
     spark: Any,
     url: str,
     target: str,
@@ -199,7 +199,7 @@ def parse_settings(
 
 
 def _shape_of(settings: ExportSettings, schema: str | None, table: dict[str, Any]) -> dict[str, Any]:
-    """What all runs into one table have in common. Raises ConfigError if the table cannot be merged into."""
+    """The settings that all runs into one table share. Raises ConfigError if the table cannot be merged into."""
     partition_by, merge_on = settings.partition_by, settings.merge_on
     shape = {"partition_by": partition_by, "schema": schema, "lenient": settings.lenient, **table}
     if merge_on is None:
@@ -306,7 +306,7 @@ class _Job:
         give_up(self._store, plan)
 
     def _do(self, plan: ExportPlan, held: GenerationContent) -> Manifest:
-        """Do a run, or repeat one that died."""
+        """Do a run, or repeat a dead one."""
         self._require_same_history(plan, held)
         partitions = read_plan_of(held, plan.bounds)
         settings = replace(self._settings, partition_by=plan.shape["partition_by"])

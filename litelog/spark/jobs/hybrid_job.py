@@ -160,7 +160,7 @@ def _require_continued(reading: ReadOptions, last: Manifest) -> str:
 def read_table(target: str, options: Mapping[str, str]) -> tuple[Manifest, list[ExportedFile]]:
     """The manifest of the last run that covers records, and the files of a table. ``options``: as for ``open_store``.
 
-    Raises NothingToRestoreError if there is no run.
+    Raises NothingToRestoreError if no run exists.
     """
     stop = threading.Event()
     store = RetryingStore(open_store(replica_url(target), options), stop)

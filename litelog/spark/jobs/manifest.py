@@ -41,7 +41,7 @@ MAX_FILES = 1 << 18
 
 LIMITS = JsonLimits(
     size=64 << 20,
-    values=10 * MAX_FILES,  # a file has six fields, one of them an object with one field; a bound
+    values=10 * MAX_FILES,  # a bound: a file has six fields, including an object with one field
     texts=12 * MAX_FILES,
     containers=2 * MAX_FILES + 100,
     depth=4,

@@ -53,7 +53,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Statistics of a log. Times are in microseconds since 1970; None if there are no timestamps."""
+    """Statistics of a log. Times are in microseconds since 1970; None without timestamps."""
 
     records: int
     bytes: int

@@ -33,7 +33,7 @@ class ExportSettings:
     level: int | None = 1
 
     def arrow_schema(self) -> Any:
-        """The table's columns, except the one that it is partitioned by."""
+        """The table's columns, except the partition column."""
         import pyarrow  # noqa: PLC0415 - an extra
 
         fields = [

@@ -45,7 +45,7 @@ def describe_columns(columns: Sequence[Column]) -> str:
 
 
 def describe_fields(fields: Iterable[tuple[str, str, bool]]) -> str:
-    """The same of columns by name, type, and whether there may be nulls."""
+    """The same, for columns given by name, type, and whether they may be null."""
     quoted = ((name.replace("`", "``"), kind, nullable) for name, kind, nullable in fields)
     return ", ".join(f"`{name}` {kind}{'' if nullable else ' NOT NULL'}" for name, kind, nullable in quoted)
 
@@ -106,8 +106,8 @@ def hand_over(partitions: Sequence[Partition], columns: Sequence[Column]) -> Pac
 
 
 def _what_holds(logs: Sequence[PlannedLog]) -> dict[str, bool]:
-    """What holds for all logs. ``strict``: a row is a record. ``timed``, ``valued``: each record has a timestamp, and a
-    value. ``by_sequence``, ``by_timestamp``: tasks can apply conditions on that column."""
+    """The facts that hold for all logs. ``strict``: a row is a record. ``timed``, ``valued``: each record has a
+    timestamp, and a value. ``by_sequence``, ``by_timestamp``: tasks can apply conditions on that column."""
     strict = all(log.mode is Mode.FAILFAST for log in logs)
     formats = [open_log_format(log.format, log.pattern) for log in logs]
     return {

@@ -75,7 +75,7 @@ _ROWS_AT_ONCE = 1 << 15
 
 @dataclass(slots=True)
 class _Span:
-    """Adjacent runs of one log, up to ``stop``: each of ``tasks`` reads from one of ``starts`` on."""
+    """Adjacent runs of one log, up to ``stop``: each of ``tasks`` begins to read at one of ``starts``."""
 
     number: int
     run: Run

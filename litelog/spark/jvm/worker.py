@@ -157,7 +157,7 @@ def _batches(part: LogPart, columns: list[Column]) -> Iterator[Any]:
 
 
 def _with_keys(batch: Any, wanted: Sequence[bytes] | None) -> Any:
-    """The rows with one of the wanted keys. None: those that have a key."""
+    """The rows with any of the wanted keys. None: the rows that have a key."""
     import pyarrow  # noqa: PLC0415 - an extra
     from pyarrow import compute  # noqa: PLC0415 - an extra
 

@@ -227,8 +227,9 @@ def _running(
 
     ``dead``: a write that did nothing after this time, in microseconds since 1970, is dead.
 
-    A write puts its objects into the newest generation, or into one that it has claimed. Its last claim is the newest
-    one, and has no snapshot yet. An object's footer states when it was put: a GET for each, of two generations at most.
+    A write puts its objects into the newest generation, or into a generation that it has claimed. Its last claim is
+    the newest claim, and has no snapshot yet. An object's footer states when it was put: a GET for each, of two
+    generations at most.
     """
     epochs = {newest.epoch} if newest.generation in begun else {newest.epoch, newest.epoch - 1}
     if newest.generation not in begun and newest.time > dead:

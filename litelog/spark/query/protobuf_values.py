@@ -190,7 +190,7 @@ def _field_reader(field: Any) -> Callable[[Any], Any]:
 
 
 def _value_reader(field: Any) -> Callable[[Any], Any]:
-    """The function that makes a value of Spark of one of Protobuf."""
+    """The function that converts a value of Protobuf to a value of Spark."""
     if field.message_type is not None:
         return _message_reader(field.message_type)
     if field.enum_type is not None:

@@ -26,7 +26,7 @@ BATCH_BYTES = 16 << 20
 """The most bytes of values in a batch, except if a single one is larger."""
 
 LONG_RUN_ROWS = 4096
-"""If contiguous runs have this many rows on average, each becomes a batch of its own, without a copy."""
+"""If contiguous runs have this many rows on average, each becomes a separate batch, without a copy."""
 
 _RECORD = ("sequence", "timestamp", "key", "value")
 _OWN = ("headers", "timestampType", *FORMAT_TYPES)

@@ -113,7 +113,7 @@ def _mark(url: str) -> str:
 def _log_folder(url: str, options: ReadOptions) -> str | None:
     """The folder of a log; None for a replica.
 
-    Raises NothingToRestoreError for a missing folder, and for one that is neither a log nor a replica. Raises
+    Raises NothingToRestoreError for a folder that is missing, or is neither a log nor a replica. Raises
     ConfigError for an option that applies only to replicas.
     """
     folder = _local_folder(url)
@@ -212,7 +212,7 @@ def _identity(url: str) -> tuple[str, str]:
 
 
 def is_ambiguous(name: str, other: str) -> bool:
-    """Whether two names may mean the same log: they have the same path, and only one of them shows an endpoint."""
+    """Whether two names may mean the same log: their paths are the same, and only one name has an endpoint."""
     path, other_path = _SUFFIX.sub("", name), _SUFFIX.sub("", other)
     return path == other_path and (path == name) != (other_path == other)
 

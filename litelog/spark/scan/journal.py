@@ -68,7 +68,7 @@ def require_journal_columns(columns: Sequence[Column]) -> None:
 
 
 def plan_journal(options: ReadOptions) -> list[JournalPartition]:
-    """The tasks of a read: neighbouring fragments of up to ``maxPartitionBytes``, or one that is larger.
+    """The tasks of a read: neighbouring fragments of up to ``maxPartitionBytes``, or a single larger fragment.
 
     Costs a listing. Raises NothingToRestoreError without fragments, and JournalGapError for a gap if
     ``failOnDataLoss``.

@@ -53,7 +53,7 @@ class SealedRun:
         return SealedRun(self.log, self.entries, self.follows, self.raws[start:stop], at, self.start + stop)
 
     def pieces(self) -> Iterator[SealedPiece]:
-        """Yield the pieces, and make each one when it is taken."""
+        """Yield the pieces. Each is made when it is requested."""
         follows = self.follows[self.start : self.stop].tolist()
         for entry, after in zip(self.entries.part(self.start, self.stop), follows, strict=True):
             yield SealedPiece(entry, 0, entry.length, None if after == NONE else after)
@@ -110,7 +110,7 @@ Run = SealedRun | WalRun
 
 def cut_run(run: Run, at: int, open_cost: int, target: int) -> Iterator[tuple[int, int, Run]]:
     """(partition, where it begins, part of the run for it) for all parts. A sealed segment that costs more than
-    ``target`` is a part of its own. The run begins after ``at`` bytes of earlier items."""
+    ``target`` is a separate part. The run begins after ``at`` bytes of earlier items."""
     costs = run.raws + open_cost
     starts = at + np.cumsum(costs) - costs
     numbers = (starts + costs // 2) // target

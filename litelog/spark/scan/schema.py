@@ -69,7 +69,7 @@ CORRUPT_TYPE = "string"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column to read. ``name`` is one of TYPES or, if ``is_corrupt``, the column for malformed data."""
+    """A column to read. ``name`` is in TYPES or, if ``is_corrupt``, names the column for malformed data."""
 
     name: str
     nullable: bool

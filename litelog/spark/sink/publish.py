@@ -78,7 +78,7 @@ def publish(
     end = None if plan.continued is None else plan.continued.tip.slot
     first_index = 0 if end is None else end.index + (end.offset > 0)
     older = [] if plan.continued is None else plan.continued.read_entries(client)
-    # If the tasks' generation never begins, this one follows its predecessor: a reader looks at one of the two.
+    # If the tasks' generation never begins, this one follows its predecessor: a reader looks at only one of the two.
     claim = replace(plan.draft, first=first_index + len(entries), time=max(clock.now(), plan.draft.time))
     if transaction is not None:
         claim = replace(claim, transactions=add_transaction(claim.transactions, *transaction))

@@ -36,9 +36,9 @@ class StreamedTask(WrittenTask):
 class LitelogStreamWriter(DataSourceStreamArrowWriter):
     """One micro-batch.
 
-    Spark makes two instances for each micro-batch in the driver, and does not say which it is: one that it sends to
-    the tasks, and one whose ``commit`` or ``abort`` it calls. The first one plans the write when it is pickled.
-    The second one takes the plan from the messages of the tasks.
+    Spark makes two instances for each micro-batch in the driver, and does not say which it is: it sends one to the
+    tasks, and calls ``commit`` or ``abort`` of the other. The first instance plans the write when it is pickled. The
+    second takes the plan from the messages of the tasks.
     """
 
     def __init__(self, options: WriteOptions) -> None:

@@ -45,7 +45,7 @@ class Budget:
         return self.files is None or self.files > 0
 
     def share(self, count: int) -> Budget:
-        """One of ``count`` equal shares of the rest."""
+        """An equal share of the rest, for each of ``count`` logs."""
         size, files, records = (
             None if left is None else max(0, left) // count for left in (self.bytes, self.files, self.records)
         )

@@ -67,8 +67,8 @@ class Fork:
 def find_fork(client: ReplicaClient, old: Claim, new: Claim, stop: int | None, pattern: str | None = None) -> Fork:
     """Compare two generations up to the sequence ``stop``; None: up to the end of the old one.
 
-    Log segments with the same digest are not read. From the first one that differs on, the records of both are read.
-    Raises StoreError.
+    Log segments with the same digest are not read. From the first differing log segment on, the records of both are
+    read. Raises StoreError.
     """
     known, fresh = _entries(client, old), _entries(client, new)
     after = _after_same(known, fresh)
@@ -107,7 +107,7 @@ def _after_same(old: Sequence[SnapshotEntry], new: Sequence[SnapshotEntry]) -> i
 def _compare(left: _History, right: _History) -> int | None:
     """The sequence up to which both hold the same records; the first common sequence if that record already differs.
 
-    None if one of them holds no records.
+    None if either holds no records.
     """
     low = max((first for first in (left.begin(), right.begin()) if first is not None), default=None)
     if low is None or left.first is None or right.first is None:

@@ -115,7 +115,7 @@ class JournalStream:
         return tuple(deal_spans(cover, self._options.read, first, stop))
 
     def _find_begin(self) -> int | None:
-        """The offset at which the stream begins; None while there is no fragment."""
+        """The offset at which the stream begins; None while no fragment exists."""
         start = self._options.start
         cover = self._cover()
         if not cover:

@@ -80,7 +80,7 @@ def lag_listener(
     client's process.
 
     Args:
-        report: called with the query's name, or else its id, and its lag by log. Spark calls it in a thread of its own.
+        report: called with the query's name, or else its id, and its lag by log. Spark calls it in a separate thread.
         metrics_port: the port at which ``litelog_stream_lag_records``, ``_bytes`` and ``_seconds`` are served to
             Prometheus, with the labels ``query`` and ``log``; 0: a free one, which the listener's ``port`` names.
         metrics_host: the address of that port. By default only this machine reaches it.

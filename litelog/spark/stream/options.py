@@ -62,7 +62,7 @@ class StreamStart:
     """At the first record with this sequence or a higher one."""
     time: int | None = None
     """At the first record with this timestamp or a later one, in microseconds since 1970. If the format has no
-    timestamps, the time of shipping counts. If there is no such record: at the end."""
+    timestamps, the time of shipping counts. If no such record exists: at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class StreamOptions:
     """Where the stream begins in single logs, by the name that the user wrote."""
 
     def starts_of(self, logs: Sequence[str]) -> dict[str, StreamStart]:
-        """Where the stream begins in each of these logs, which are all that it knows at first.
+        """The start of the stream in each of these logs, which are all that it knows at first.
 
         Raises ConfigError if the options name a log that is not among them.
         """

@@ -48,7 +48,7 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._followed().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """A limit in the options. Spark accepts only one of several limits; ``latestOffset`` applies all of them."""
+        """A limit from the options. Spark accepts only one limit; ``latestOffset`` applies all of them."""
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
         if self._options.max_files is not None:

@@ -88,7 +88,7 @@ class StableEnd:
     def walk(self, tail: StreamTail, stop: LogOffset) -> list[StreamStep]:
         """The steps from the beginning on that decide about all records before ``stop``, looked up again.
 
-        Raises ReplicaGapError if there are no such objects any more.
+        Raises ReplicaGapError if these objects are gone.
         """
         found: list[StreamStep] = []
         _ = tail.claim

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def find_end(client: ReplicaClient) -> LogOffset | None:
-    """The offset after the last record of a replica's latest generation; None if there is no record yet.
+    """The offset after the last record of a replica's latest generation; None if it holds no record yet.
 
     Costs four requests and reading a header.
     """

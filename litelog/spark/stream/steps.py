@@ -47,7 +47,8 @@ class _Step:
         return replace(self, stop=stop, raw=stop.offset - self.start.offset, sequence=None, records=None)
 
     def carry(self, place: Position) -> Position:
-        """Map a position of this generation to the one that a move leads to; every other step leaves it as it is."""
+        """Map a position of this generation to the generation that a move leads to; every other step leaves it as it
+        is."""
         return place
 
 
