@@ -50,7 +50,7 @@ START_SECONDS = 240
 
 
 def reads_at_start(environment: Iterable[str]) -> bool:
-    """Whether an interpreter reads one of these variables when it starts."""
+    """Whether an interpreter reads any of these variables when it starts."""
     return any(name.startswith(("PYTHON", "LC_", "LANG")) for name in environment)
 
 

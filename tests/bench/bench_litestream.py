@@ -259,7 +259,7 @@ def idle(stage: Stage, program: Program, count: int, figures: Figures) -> None:
 
 
 def append_steadily(name: str, source: Path, rate: int, seconds: float) -> None:
-    """Append rows to a source at a rate: the job of a process of its own."""
+    """Append rows to a source at a rate, in a separate process."""
     program = next(program for program in find_programs() if program.name == name)
     rows, appender = make_rows(200, seed=3), program.open(source)
     started, done = time.monotonic(), 0

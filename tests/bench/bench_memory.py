@@ -1,8 +1,8 @@
 """Measures the memory of the command: a first contact, a restore and an idle daemon, with a folder and with S3.
 
-Each job is a process of its own. The peak is the highest resident memory that the kernel counted. What an idle daemon
-holds is counted by its pages: those that it shares with other processes, such as the interpreter's code, count too.
-S3 is a MinIO on the path, or the server at ``--endpoint``. Without one, S3 is left out.
+Each job runs in its own process. The peak is the highest resident memory that the kernel counted. The memory of an
+idle daemon is counted by its pages: those that it shares with other processes, such as the interpreter's code, count
+too. S3 is a MinIO on the path, or the server at ``--endpoint``. Without one, S3 is left out.
 """
 
 from __future__ import annotations

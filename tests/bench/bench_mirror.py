@@ -1,8 +1,8 @@
 """Measures ``litelog mirror``: how fast a mirror catches up, how late it is, and what it costs the source's shipping.
 
-The yardstick of catching up is another process that sends the log's bytes over a bare socket, to one that writes them
-and syncs each log segment. The yardstick of the lag is a bare write and fdatasync, the bytes over a socket, and a write
-and fdatasync at the other end. The source ships a block with and without a mirror, in turns.
+The yardstick of catching up is another process that sends the log's bytes over a bare socket to a process that writes
+them and syncs each log segment. The yardstick of the lag is a bare write and fdatasync, the bytes over a socket, and a
+write and fdatasync at the other end. The source ships a block with and without a mirror, in turns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ IDLE = "litelog mirror --once that lacks nothing"
 
 
 class Source:
-    """A daemon that serves a log, in a process of its own."""
+    """A daemon that serves a log, in its own process."""
 
     def __init__(self, work: Path) -> None:
         with socket.socket() as taken:

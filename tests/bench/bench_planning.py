@@ -35,7 +35,7 @@ TARGETED = 1_000_000
 
 
 def in_new_process(call: Callable[..., Measured], *arguments: object) -> Measured:
-    """Run ``call`` in a process of its own, whose memory nothing else has used."""
+    """Run ``call`` in a new process, whose memory nothing else has used."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(call, *arguments).result()
 
@@ -66,7 +66,7 @@ def _peak() -> int:
 
 @click.command(help=__doc__)
 @click.option("--objects", default=TARGETED, show_default=True, help="Number of objects.")
-@click.option("--rounds", default=3, show_default=True, help="Number of plans, each in a process of its own.")
+@click.option("--rounds", default=3, show_default=True, help="Number of plans, each in a new process.")
 @click.option("--folder", help="Folder to work in.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(objects: int, rounds: int, folder: str | None, as_json: bool) -> None:

@@ -164,7 +164,7 @@ class Bench:
         frame.write.mode("overwrite").option("compression", "zstd").parquet(str(self.folder / "written"))
 
     def queries(self) -> dict[str, dict[str, Callable[[], object]]]:
-        """Return each query by name, as functions by kind of reader."""
+        """Map the name of each query to a function for each kind of reader."""
         return {
             "full scan": {kind: lambda kind=kind: self.scan(kind) for kind in (PARQUET, SOURCE, FAST, COLUMNAR)},  # type: ignore[misc]
             "sum of lengths": {

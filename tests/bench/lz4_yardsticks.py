@@ -15,7 +15,7 @@ ONE, TWO = "cat | lz4 -1", "lz4 -1, two processes"
 
 
 def yardsticks(log: Path, folder: Path) -> dict[str, Callable[[], float]]:
-    """Return a function for each yardstick, by name. Each runs its yardstick and returns the seconds."""
+    """Map the name of each yardstick to a function that runs it and returns the seconds."""
     return {ONE: partial(time_one, log, folder), TWO: partial(time_two, log, folder)}
 
 

@@ -126,14 +126,14 @@ def interleave(
     """Run all calls once per round. The call that is first in a round is last in the next round.
 
     Args:
-        calls: Functions that return the seconds that they took, by name.
+        calls: Functions that return the seconds that they took, keyed by name.
         rounds: Number of rounds that count.
         patience: Seconds that each call may wait until the machine is quiet.
         warming: Number of rounds before these, to warm caches. They do not count.
         show: Called with the name of the next call.
 
     Returns:
-        The seconds of each call, one value per round, by name.
+        The seconds of each call, one value per round, keyed by name.
     """
     names = list(calls)
     found: dict[str, list[float]] = {name: [] for name in names}

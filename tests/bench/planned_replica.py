@@ -38,7 +38,8 @@ def make_replica(name: str, objects: int) -> str:
 
 
 def write_replica(folder: str, objects: int) -> None:
-    """Write a small whole replica to ``folder``/small, and the claim and the snapshot of one of ``objects`` objects."""
+    """Write a small whole replica to ``folder``/small, and the claim and the snapshot of a replica of ``objects``
+    objects."""
     small = FileStore(f"{folder}/small")
     _put_head(small, 4)
     for info in _wal_infos(8):

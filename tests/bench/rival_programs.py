@@ -28,7 +28,7 @@ BATCH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where replicas are put: below a folder, or below a prefix in a bucket."""
+    """A place for replicas: below a folder, or below a prefix in a bucket."""
 
     folder: Path | None
     endpoint: str = ""

@@ -1,4 +1,4 @@
-"""The S3 server of a benchmark: the one at a given endpoint, or one that is started on this machine."""
+"""The S3 server of a benchmark: at a given endpoint, or started on this machine."""
 
 from __future__ import annotations
 

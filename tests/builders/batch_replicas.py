@@ -49,7 +49,7 @@ def clock_after(hours: float) -> ManualClock:
 def small_appends(
     count: int, *, records: int = 2, inner: ObjectStore | None = None, hours_ago: float = 0.0
 ) -> CountedReplica:
-    """A replica with ``count`` appends, each in a log segment of its own. ``inner``: where, by default in memory."""
+    """A replica with ``count`` appends, each in a separate log segment. ``inner``: its store, by default in memory."""
     replica = CountedReplica(inner or MemoryStore("counted"), hours_ago)
     for _ in range(count):
         replica.append(records=records)

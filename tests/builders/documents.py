@@ -2,7 +2,7 @@
 
 The first word after a fence is the block's language. ``not-run: REASON`` after the language says that no test runs the
 block, and why. ``needs: MODULE`` says that a test runs the block if that module is installed. ``on: machine`` says that
-a test runs the block as root on a machine of its own (``tests/cli/test_systemd_machine.py``). ``recorded: FORMAT/SCENE
+a test runs the block as root on a separate machine (``tests/cli/test_systemd_machine.py``). ``recorded: FORMAT/SCENE
 at PLACE`` says that a test runs the block on a log that its real writer recorded, as if it lay there.
 """
 
@@ -71,7 +71,7 @@ class Block:
 
     @property
     def on_machine(self) -> bool:
-        """Whether the block changes the machine, and is run on one of its own."""
+        """Whether the block changes the machine, and so is run on a separate one."""
         return self.info == "on: machine"
 
     @property
@@ -95,7 +95,7 @@ def blocks_of(document: str) -> list[Block]:
 
 
 def section(document: str, heading: str) -> str:
-    """The text of a document from a heading of any level to the next one of that level or above."""
+    """The text of a document from a heading of any level to the next heading of that level or above."""
     found = re.search(rf"^(#+) {re.escape(heading)}\n(.*?)(?=^#{{1,6}} |\Z)", DOCUMENTS[document], re.M | re.S)
     assert found is not None, f"{document}: no heading {heading!r}"
     return found[2]

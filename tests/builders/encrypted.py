@@ -47,7 +47,7 @@ def encrypted_claim(
     number: int = 0xC0FFEE,
     fencing: Fencing = Fencing.REQUIRED,
 ) -> Claim:
-    """A claim of a generation that is encrypted for ``recipients``; None: of one that is not."""
+    """A claim of a generation that is encrypted for ``recipients``; None: not encrypted."""
     name = new_generation(epoch, number)
     claim = Claim(log, "lines", "0f" * 16, "here", name, 0, Relation.FIRST, 0, fencing=fencing)
     return claim if recipients is None else encrypt_claim(claim, recipients)

@@ -1,7 +1,7 @@
-"""Executes the few ``docker`` commands that the documents show, as root of a machine of its own (``machine.py``).
+"""Executes the few ``docker`` commands that the documents show, as root of a separate machine (``machine.py``).
 
 An image is what the instructions of its Containerfile do to this machine's files: one image at a time. A container is a
-process with the image's user, environment and command, and with mounts of its own. Its network is the machine's.
+process with the image's user, environment and command, and with its own mounts. Its network is the machine's.
 """
 
 from __future__ import annotations

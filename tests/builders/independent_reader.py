@@ -66,7 +66,7 @@ class Generation:
         return data[header["offset"] :]
 
     def files(self) -> dict[str, bytes]:
-        """The shipped bytes of each log segment, by name."""
+        """The shipped bytes of each log segment, keyed by name."""
         found: dict[str, bytes] = {}
         for name, data in self.pieces():
             found[name] = found.get(name, b"") + data

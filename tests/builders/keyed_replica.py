@@ -20,7 +20,7 @@ SEGMENT_RECORDS = 20
 
 
 def key_of(sequence: int) -> bytes | None:
-    """Every tenth record has no key, except for the last one of a log segment."""
+    """Every tenth record has no key, except for the last record of a log segment."""
     return None if sequence % 10 == 5 else b"key %d" % (sequence * sequence % KEYS)
 
 
@@ -51,7 +51,7 @@ class KeyedReplica(GrowingReplica):
 
 
 def latest(records: int) -> dict[bytes, tuple[int, bytes]]:
-    """By key, the sequence and value of the last one of the first ``records`` records that has it."""
+    """Map each key to the sequence and value of its last record among the first ``records`` records."""
     return {key: (n, value_of(n)) for n in range(records) if (key := key_of(n)) is not None}
 
 

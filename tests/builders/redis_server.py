@@ -20,7 +20,7 @@ LEAST_VERSION = 7
 
 
 def find_version(server: str) -> str | None:
-    """The version of this one of SERVERS that is installed; None if none of version 7 or later is."""
+    """The installed version of ``server``; None if version 7 or later is not installed."""
     binary = find_binary(server)
     if binary is None:
         return None
@@ -30,10 +30,10 @@ def find_version(server: str) -> str | None:
 
 
 class RedisServer:
-    """A server that runs from ``start`` on. Each command takes a connection of its own."""
+    """A server that runs from ``start`` on. Each command takes a new connection."""
 
     def __init__(self, folder: Path, *options: str, server: str = SERVERS[0]) -> None:
-        """``options``: of the server's command line, in addition to those of a test. ``server``: one of SERVERS."""
+        """``options``: for the server's command line, in addition to those of a test. ``server``: one of SERVERS."""
         self._server = server
         self.folder = folder
         self.log = folder / "appendonlydir"

@@ -127,7 +127,7 @@ class GenerationBuilder:
         client.write_claim(claim.name, claims.encode(claim))
 
     def start(self, sealed: Iterable[SnapshotEntry] = (), end: Position | None = None) -> GenerationBuilder:
-        """Write the first snapshot: an empty one, or one of the log segments before the claim's first index."""
+        """Write the first snapshot: empty, or with the log segments before the claim's first index."""
         self.entries |= {entry.index: entry for entry in sealed}
         self._end = end
         self._digest = snapshots.digest(self._write_snapshot(self.claim.first, min(self.entries, default=None)))

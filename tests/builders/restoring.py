@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def files_in(folder: str | Path) -> dict[str, bytes]:
-    """The files of a folder, by name."""
+    """The files of a folder, keyed by name."""
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 

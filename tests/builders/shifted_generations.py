@@ -22,7 +22,7 @@ def grown(shift: int, *, claimed: int | None = None, final: bool = False) -> Rep
 
 
 def sealed(shift: int, *, claimed: int | None = None) -> ReplicaBuilder:
-    """As ``grown``, with every log segment except the last one of each generation sealed and pruned."""
+    """As ``grown``, with every log segment except the last of each generation sealed and pruned."""
     builder = grown(shift, claimed=claimed)
     first, second = builder.generations
     if shift < 2:

@@ -74,7 +74,7 @@ def table_sequences(target: str | Path) -> list[int]:
 
 
 def shown_by_spark(call: Callable[[], object], *, simplified: bool = True) -> str:
-    """The text that one of Spark's workers sends for the error that ``call`` raises. Spark simplifies it by default."""
+    """The text that a Spark worker sends for the error that ``call`` raises. Spark simplifies it by default."""
     from pyspark.util import handle_worker_exception
 
     name, sent = "SPARK_SIMPLIFIED_TRACEBACK", io.BytesIO()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class CountingStore:
-    """Counts requests by kind. Each of the next requests raises one of the errors in ``failures``."""
+    """Counts requests by kind. Each of the next requests raises an error from ``failures``."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner

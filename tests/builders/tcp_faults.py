@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from random import Random
 
 FAULTS = ("cut", "flip", "repeat", "delay", "hold")
-"""What may happen to a connection: it ends; a bit changes; bytes come twice; they come late; or no more bytes come, and
-the connection stays open, as after a cut of the network."""
+"""The possible faults of a connection: it ends; a bit changes; bytes come twice; they come late; or no more bytes come,
+and the connection stays open, as after a cut of the network."""
 
 DELAY_SECONDS = 0.02
 MOST_BYTES = 6000
-"""A fault happens before so many bytes of the server's answers."""
+"""The number of bytes of the server's answers within which a fault happens."""
 
 
 class TcpFaults:
     """A context manager. ``rate``: how many of the connections get a fault, 0 to 1; any thread may change it. The next
-    fault is one of those that were rarest so far."""
+    fault is one of the rarest until then."""
 
     def __init__(self, upstream: tuple[str, int], random: Random) -> None:
         self.upstream = upstream

@@ -28,7 +28,7 @@ class Version:
 
 
 class VersionedStore(MemoryStore):
-    """Each change takes a second of its own clock. ``refusal`` is raised by the listing of versions."""
+    """Each change takes a second of the store's own clock. ``refusal`` is raised by the listing of versions."""
 
     def __init__(self, name: str = "versioned") -> None:
         super().__init__(name)

@@ -1,4 +1,4 @@
-"""``--as-of`` where there are no earlier versions to read: it is refused, and never ignored."""
+"""``--as-of`` in places without earlier versions: it is refused, and never ignored."""
 
 from __future__ import annotations
 

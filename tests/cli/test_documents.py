@@ -1,8 +1,8 @@
 """The commands, the configurations and the code in the documents work.
 
 The blocks of a document run one after the other in one shell and one empty folder, as a reader would copy them. S3 is
-moto's, over HTTP, and ``aws`` uses the same server. ``kubectl`` is one that knows the manifests, and starts nothing.
-Blocks with Spark run in ``tests/spark``, those that change the machine in ``test_systemd_machine.py``.
+moto's, over HTTP, and ``aws`` uses the same server. ``kubectl`` is a stand-in that knows the manifests, and starts
+nothing. Blocks with Spark run in ``tests/spark``, those that change the machine in ``test_systemd_machine.py``.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Shell:
 
 
 def place_recorded(block: Block, folder: Path, server: S3Server) -> Block:
-    """The block with the places of recorded logs replaced: below ``folder``, and in a bucket of its own."""
+    """The block with the places of recorded logs replaced: below ``folder``, and in a new bucket."""
     if block.recorded is None:
         return block
     log_format, scene, place = block.recorded

@@ -21,7 +21,7 @@ LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])
 
 @pytest.fixture
 def built(litelog: Command) -> ReplicaBuilder:
-    """A replica in ``replica``: two sealed log segments in a snapshot, a sealed one above it, and one that grows.
+    """A replica in ``replica``: two sealed log segments in a snapshot, a sealed one above it, and a growing one.
 
     Its WAL segments are pruned."""
     builder = ReplicaBuilder()

@@ -1,4 +1,5 @@
-"""What a verb loads: the number of modules has a limit for each, and the daemon loads its HTTP server for a client."""
+"""The modules that a verb loads: their number has a limit for each, and the daemon loads its HTTP server for a
+client."""
 
 from __future__ import annotations
 

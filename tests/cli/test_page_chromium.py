@@ -47,7 +47,7 @@ pytestmark = [
 
 @dataclass
 class World:
-    """A daemon with three logs: one is safe, one is late in one of its replicas, and one is frozen."""
+    """A daemon with three logs: one is safe, one has a late replica, and one is frozen."""
 
     litelog: Command
     url: str

@@ -1,4 +1,4 @@
-"""``litelog repair``: plans, what it does to logs of each format, its exit codes, and the daemon beside it."""
+"""``litelog repair``: plans, what it does to logs of each format, its exit codes, and a daemon that runs meanwhile."""
 
 from __future__ import annotations
 

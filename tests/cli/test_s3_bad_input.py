@@ -1,6 +1,6 @@
 """Errors of an S3 replica say what to do, and end with the right exit code. A daemon waits until they are mended.
 
-The servers are real: moto with permissions, or a scripted one that answers as S3 does. Each verb is a process.
+The servers are real: moto with permissions, or a scripted server that answers as S3 does. Each verb is a process.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ replica = GrowingReplica(Path(sys.argv[1]) / "backup")
 for _ in range(4):
     export(LocalTasks(), replica.grow(5).url, sys.argv[1] + "/table")
 """
-"""Exports four runs in a process of its own, which needs the libraries of tables."""
+"""Exports four runs in a separate process, which needs the libraries of tables."""
 
 
 def export_runs(folder: Path) -> list[str]:

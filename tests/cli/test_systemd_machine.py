@@ -32,7 +32,7 @@ install -d /etc/systemd/system/litelog.service.d
 """As the comment at the beginning of the unit says."""
 
 PROGRAM_WRITES = "seq 1 1000 | runuser -u myserver -- litelog append /var/lib/events > /dev/null\n"
-"""What the program does whose log it is."""
+"""The program that writes the log."""
 
 ASK_PASSWORD = '#!/bin/sh\n[ "$*" = "Secret key:" ] && echo a-secret\n'
 """``systemd-ask-password``, which needs somebody at a terminal."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 BELOW = "generations/suite/"
-"""Where the suite's objects are: a daemon shows only what belongs to a replica."""
+"""The prefix of the suite's objects: a daemon shows only what belongs to a replica."""
 
 
 class ReadOverHttp:

@@ -42,7 +42,7 @@ def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
 
 
 class Sidecar:
-    """The daemon beside the broker, and its configuration: all partitions, each with a replica."""
+    """The daemon next to the broker, and its configuration: all partitions, each with a replica."""
 
     def __init__(self, folder: Path, broker: KafkaBroker) -> None:
         self.folder = folder

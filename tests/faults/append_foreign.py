@@ -120,7 +120,7 @@ def sync_folder(folder: str) -> None:
 
 
 def listed_files(folder: str) -> list[str]:
-    """The files that Redis's manifest lists, in order; none if there is no manifest."""
+    """The files that Redis's manifest lists, in order; none without a manifest."""
     try:
         with open(os.path.join(folder, MANIFEST), "rb") as file:
             return read_manifest(file.read())
@@ -152,7 +152,8 @@ def recover(name: str, log_format: LogFormat, folder: str) -> tuple[str, int]:
 
 
 def recover_redis(log_format: LogFormat, folder: str) -> tuple[str, int]:
-    """As ``recover``. Its files do not name their first sequence, and one that the manifest does not list is no log."""
+    """As ``recover``. Its files do not name their first sequence, and a file that the manifest does not list is not
+    part of the log."""
     listed, number = listed_files(folder), 0
     for file_name in listed:
         path = os.path.join(folder, file_name)

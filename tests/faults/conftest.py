@@ -25,7 +25,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def short_listing(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Make the long listing before a first claim one of twenty objects; a thousand take the server ten seconds."""
+    """Let the long listing before a first claim have twenty objects; a thousand take the server ten seconds."""
     from litelog.stores import trial
 
     monkeypatch.setattr(trial, "LISTED", 20)

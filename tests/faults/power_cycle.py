@@ -100,7 +100,7 @@ def main(warm: Warm, folder: Path, side: str, cycles: int, seed: str, log_format
         appended = int(writer.lines[-1])
         daemon.wait_for(partial(has_shipped, appended))
         threading.Event().wait(choose.uniform(0.05, MAX_RUN_SECONDS))
-        for process in (daemon, writer):  # a machine stands still at once: nobody sees a sync that the cut fails
+        for process in (daemon, writer):  # a machine stops at once: no process sees a sync that the cut fails
             process.process.send_signal(signal.SIGSTOP)
         disk.cut_power()
         daemon.kill()

@@ -55,7 +55,7 @@ def whole(count: int) -> dict[str, bytes]:
 
 
 OLDER = {**whole(1), LOG[1].name: LOG[1].data[: LOG[1].ends[0]], LOG[4].name: LOG[4].data, **OTHER}
-"""An older copy: a whole log segment, one that has grown since, and one that the replica does not hold."""
+"""An older copy: a whole log segment, one that has grown since, and one that the replica lacks."""
 
 
 DURING = {**whole(2), LOG[2].name: LOG[2].data[: LOG[2].ends[0]], **OTHER}

@@ -205,7 +205,7 @@ class Bench:
         )
 
     def restored(self, name: str = "restored", client: ReplicaClient | None = None) -> dict[str, bytes]:
-        """The log segments that a restore writes, by name."""
+        """The log segments that a restore writes, keyed by name."""
         client = client or self.client()
         log_format = LitelogFormat()
         output = self.folder / name
@@ -213,12 +213,12 @@ class Bench:
         return files(output)
 
     def written(self) -> dict[str, bytes]:
-        """The log segments at the source, by name."""
+        """The log segments at the source, keyed by name."""
         return files(Path(self.log.folder))
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """The log segments in a folder, by name."""
+    """The log segments in a folder, keyed by name."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.log"))}
 
 

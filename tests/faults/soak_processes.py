@@ -143,7 +143,7 @@ class Daemon(Process):
         self._place = str(place)
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """An answer's status and body; the status is 0 while there is no answer."""
+        """An answer's status and body; the status is 0 without an answer."""
         return self._ask("GET", path)
 
     def barrier(self, log: str | None) -> bool:

@@ -33,7 +33,7 @@ def test_no_flipped_bit_is_silent() -> None:
 
 
 def chosen_replicas() -> list[str]:
-    """The replicas of litelog's own logs and one of another program's; at night all of them."""
+    """The replicas of litelog's own logs, and of one other program's log; at night all of them."""
     return [*REPLICAS, *sampled(list(FOREIGN_REPLICAS), len(FOREIGN_REPLICAS), "replicas of other programs' logs")]
 
 

@@ -63,7 +63,8 @@ def consume(log: str, state: str) -> list[int]:
 
 
 def steps_of(warm: Warm, calls: str, trace: Path, log: str, state: str) -> Iterable[int]:
-    """The numbers of the calls at which to kill: by day a sample of a whole run's, and one that no run reaches."""
+    """The numbers of the calls at which to kill: by day a sample of a whole run's calls, and a number that no run
+    reaches."""
     if NIGHTLY:
         return range(1, MOST_STEPS)
     done = run_traced(warm, ("-o", str(trace), "-e", f"trace={calls}"), CONSUME, log, state)

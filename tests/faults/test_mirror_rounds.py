@@ -169,7 +169,7 @@ class World:
 
     def count_deleted(self) -> int:
         """How many objects of the replica that were there at an earlier call are gone."""
-        folders = os.walk(self._folder / "replica")  # a folder that the daemon deletes meanwhile is no error to it
+        folders = os.walk(self._folder / "replica")  # a folder that the daemon deletes meanwhile raises no error here
         there = {os.path.join(folder, name) for folder, _, names in folders for name in names if ".wal" in name}
         self._objects |= there
         return len(self._objects - there)

@@ -104,7 +104,7 @@ class World:
         return min(key for key in self.objects if PARSERS[kind](key) is not None)
 
     def tampered(self) -> dict[str, str]:
-        """What ``verify`` says was deleted or overwritten, by key."""
+        """The deleted and overwritten objects that ``verify`` reports, keyed by object."""
         kinds = {"deleted", "overwritten"}
         return {it.key: str(it.kind) for it in self.verified().anomalies if it.kind in kinds}
 

@@ -27,7 +27,7 @@ class Call:
     """Line numbers of the trace. A call that ended at a lower line than another began was done before it."""
 
     def names(self, path: Path) -> bool:
-        """Whether one of its arguments is ``path``, as a text or as a descriptor."""
+        """Whether any of its arguments is ``path``, as a text or as a descriptor."""
         return f"<{path}>" in self.text or f'"{path}"' in self.text
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """Runs one of several threads at a time, from one request to the next. ``choose`` chooses the thread."""
+    """Runs a single thread of several at a time, from one request to the next. ``choose`` chooses the thread."""
 
     def __init__(self, choose: Callable[[list[int]], int]) -> None:
         self._choose = choose

@@ -89,7 +89,8 @@ def main() -> int:
 
 
 def _plans(arguments: argparse.Namespace) -> Iterable[tuple[str, Plan]]:
-    """The plans to simulate, with their names. In one that guards a rule, a seed only changes the order of events."""
+    """The plans to simulate, with their names. In a plan that guards a rule, a seed only changes the order of
+    events."""
     if arguments.guards:
         return [(name, GUARDS[name]) for name in sampled(list(GUARDS), arguments.one_in, "plans that guard a rule")]
     if arguments.plan is None:

@@ -1,5 +1,5 @@
-"""Encrypted replicas in the simulation: as in production, but keys are wrapped by spelling them, as that has no
-randomness of its own, and each daemon, reader and person has the identity."""
+"""Encrypted replicas in the simulation: as in production, but keys are wrapped by spelling them, as that adds no
+randomness, and each daemon, reader and person has the identity."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def reveal(bucket: Bucket | Folder, key: str, body: bytes) -> bytes:
         return body
     store, name = MemoryStore(), parse_generation(key) or ""
     store.put(key, [body])
-    for claim in bucket.keys():  # noqa: SIM118 - it is a method of its own
+    for claim in bucket.keys():  # noqa: SIM118 - the bucket's method, not a mapping's
         if claim.startswith(f"{CLAIMS}{name[:8]}"):
             store.put(claim, [bucket.connect().get(claim, None)])
     return readable(store).open(key).read()

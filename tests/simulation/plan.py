@@ -15,7 +15,7 @@ SECOND_REPLICA = 0.25
 """The share of seeds with a second replica."""
 
 OF_ONE_REPLICA = frozenset(("disturb_network", "outage", "remove_root", "lose_objects", "fail_requests", "verify"))
-"""Steps that happen to one of several replicas."""
+"""Steps that happen to a single replica of several."""
 
 LAST_SECONDS = 200.0
 """Seconds between the last step and the end of all faults, within which the effects of the step happen."""
@@ -166,7 +166,7 @@ def _take_over(now: float, random: Random) -> list[Step]:
 
 
 def _contend(now: float, random: Random) -> list[Step]:
-    """Several take over at nearly the same time; one of them is stopped, or killed, at one of its first calls."""
+    """Several take over at nearly the same time; one of them is stopped, or killed, at an early call."""
     who, seconds = _who(random), _pause_seconds(random)
     first = {"who": who, "calls": random.randint(1, 60)}
     change = random.random()

@@ -218,7 +218,7 @@ class ReplicaOracle:
             client = ObjectReplicaClient(self._world.decrypted(BucketAsOf(self.bucket, at)))
             if not self._restore(Target(), f"a restore as of version {at}", client):
                 if promised:
-                    self.fail(f"P2: as of version {at} there is nothing to restore, and {promised} were acknowledged")
+                    self.fail(f"P2: as of version {at} nothing can be restored, but {promised} were acknowledged")
                 continue
             restored = read_log(self._output)
             shutil.rmtree(self._output)
@@ -294,7 +294,7 @@ class ReplicaOracle:
         self._truth.read_all()
         if not self._restore(Target()):
             if self.shipped.promised or whole:
-                self.fail("P2: there is nothing to restore")
+                self.fail("P2: nothing can be restored")
             return
         try:
             self._compare(whole=whole)
@@ -357,8 +357,8 @@ class ReplicaOracle:
             self.fail(f"P10: {known[-1]} was not shipped; the replica ends with {names[-1]}")
 
     def check_bytes(self, copy: dict[str, bytes], what: str, *, now: bool = False) -> None:
-        """The copy must be a run of the log: no byte differs, and there is no hole. ``now``: of the current log, not of
-        the content before a rewind."""
+        """The copy must be a run of the log: no byte differs, and there is no hole. ``now``: a run of the current log,
+        not of the content before a rewind."""
         flaw = find_flaw(copy, self._truth.files, what)
         before = () if now else self._truth.gone
         if flaw and all(find_flaw(copy, history, what) for history in before):
@@ -392,7 +392,7 @@ class ReplicaOracle:
         there = set(self.bucket.keys())
         for _, key in sorted(self._snapshots)[-self._world.settings.get("snapshots", 1) :]:
             if key not in there and key not in self.lost:
-                self.fail(f"P8: {key} was deleted, and is one of the newest snapshots")
+                self.fail(f"P8: {key} was deleted, although it is one of the newest snapshots")
 
     def _remember(self) -> None:
         """Remember the current state of the replica, to restore to it later."""

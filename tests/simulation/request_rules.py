@@ -22,7 +22,7 @@ SLACK_SECONDS = 1.0
 
 @dataclass(slots=True)
 class _ProcessRequests:
-    """What one process of a daemon has sent, and what the answers proved."""
+    """The requests that one process of a daemon has sent, and what the answers proved."""
 
     proved: float | None = None
     """When it last knew that it had put a WAL segment."""

@@ -40,7 +40,7 @@ THIEVES_AND_SIGNERS = (
         RemovedCode("verify/execution", "        check_versions(kept_versions(store), run.isolated, findings)\n"),
     ),
     found(
-        "verify goes on after an object that cannot be decrypted",
+        "verify continues after an object that cannot be decrypted",
         "overwritten WAL segment, encrypted",
         RemovedCode(
             "verify/wal",
@@ -230,7 +230,7 @@ ONE_WRITER = (
     ),
     missed(
         "a refused put shows whose the slot is",
-        "the owner adopts the terminal, finds another chain behind it, begins again, and meets the newer claim",
+        "the owner adopts the terminal, finds another chain after it, begins again, and meets the newer claim",
         RemovedCode(
             "shipping/wal_shipper",
             "if header.successor is not None or header.owner != encoded.header.owner:",

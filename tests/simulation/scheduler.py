@@ -54,7 +54,7 @@ class Task:
         self.name = name
         self.greenlet = greenlet.greenlet(work, hub)
         self.parked = 0
-        """Counts its waits: a wake-up is for one of them."""
+        """Counts its waits: a wake-up ends a single one."""
         self.waiting = False
         self.woken = False
         self.done = False

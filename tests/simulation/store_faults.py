@@ -58,7 +58,7 @@ class StoreFaults:
             there.lose(key)
 
     def lose_object(self, request: str, which: int, replica: int = 0, *, is_looked_for: bool = True) -> None:
-        """The store loses one of the objects whose keys match: 0 the first, -1 the last. ``is_looked_for``: the plan
+        """The store loses an object whose key matches: 0 the first match, -1 the last. ``is_looked_for``: the plan
         makes the owner look for it: the owner fails, restarts, or checks."""
         there = self._world.replicas[replica]
         keys = list(filter(re.compile(request).match, there.bucket.keys()))
@@ -67,7 +67,7 @@ class StoreFaults:
             there.lose(keys[which], is_looked_for=is_looked_for)
 
     def steal(self, request: str, which: int, replica: int = 0, *, overwrites: bool = False) -> None:
-        """Somebody who has the right to write and to delete harms one of the objects whose keys match: 0 the first, -1
+        """Somebody who has the right to write and to delete harms an object whose key matches: 0 the first match, -1
         the last. Its versions are locked."""
         there = self._world.replicas[replica]
         bucket = there.bucket

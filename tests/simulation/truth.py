@@ -88,7 +88,7 @@ class Shipped:
         return ""
 
     def next(self) -> int:
-        """The record after the last one that was acknowledged."""
+        """The record after the last acknowledged one."""
         newest = max(self.promised, default=None)
         if newest is None:
             return 0

@@ -91,7 +91,7 @@ def wanted_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine |
 
 @pytest.fixture(scope="session")
 def spark(event_log: Path, wanted_engine: Engine | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A real session, ``local[2]``. Skips with the reason if there is no Java or no pyspark."""
+    """A real session, ``local[2]``. Skips with the reason if Java or pyspark is missing."""
     try:
         require_spark()
         java_home()

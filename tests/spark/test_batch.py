@@ -87,7 +87,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Replica:
 
 @pytest.fixture(params=Engine)
 def engine(spark: Any, request: pytest.FixtureRequest) -> Engine:
-    """What reads: Python, and Java if the session has the columnar reader."""
+    """The engine that reads: Python, and Java if the session has the columnar reader."""
     found = Engine(request.param)
     if found is Engine.JAVA:
         require_columnar(spark)

@@ -281,8 +281,8 @@ def test_spark_finds_java_by_itself_and_python_on_request(spark: Any, url: str) 
 
 
 def test_a_view_and_a_dataframe_plan_each_query(spark: Any, tmp_path: Path) -> None:
-    """With Python they keep the plan of their first query, as the documentation says. Spark keeps the plan of one
-    DataFrame's own actions, so each query here makes another one of it."""
+    """With Python they keep the plan of their first query, as the documentation says. Spark keeps one plan for the
+    actions of a DataFrame, so each query here makes a new DataFrame."""
     require_columnar(spark)
     rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value").coalesce(1)
     for engine, seen in ((Engine.JAVA, 20), (Engine.PYTHON, 10)):

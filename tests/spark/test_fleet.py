@@ -31,7 +31,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_fleet_is_copied_verified_restored_and_exported(spark: Any, replicas: Path, tmp_path: Path) -> None:
-    """A damaged copy and one that another daemon wrote to do not stop the others."""
+    """A damaged copy, and a copy that another daemon wrote to, do not stop the others."""
     copies = tmp_path / "copies"
     report = fleet.copy(spark, f"{replicas}/*", str(copies))
     assert (report.count(), report.where("ok").count()) == (COUNT, COUNT)

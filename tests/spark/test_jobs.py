@@ -257,7 +257,8 @@ def test_stats_count_the_records_of_the_log(spark: Any, tmp_path: Path) -> None:
 
 
 def test_stats_of_bytes_are_facts(spark: Any, tmp_path: Path) -> None:
-    """The log has WAL segments that compress well and one that stands for a sealed segment. Sequences count bytes."""
+    """The log has WAL segments that compress well, and a WAL segment that stands for a sealed segment. Sequences count
+    bytes."""
     replica = GrowingReplica(tmp_path / "replica")
     log = make_log([[900, 900], [400], [30]])
     replica.generation.ship_segment(log[0], cuts=[0])

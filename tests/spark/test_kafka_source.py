@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def find_missing() -> str | None:
-    """What is not installed; None if nothing is missing."""
+    """Find what is not installed; None if nothing is missing."""
     if find_libs() is None:
         return "Kafka or Java is not installed (see tests/README.md)"
     has_source = any("spark-sql-kafka" in path for path in find_jars())

@@ -90,5 +90,5 @@ def test_java_reads_googles_store_by_signed_urls_of_a_service_account(spark: Any
 
 
 def test_python_reads_googles_store_without_credentials(spark: Any, tmp_path: Path) -> None:
-    """Nobody can sign a URL with them."""
+    """Without credentials no URL can be signed."""
     require_read(spark, FAKE_GCS, tmp_path, signs=False)

@@ -43,7 +43,7 @@ def test_logs_that_appear_and_go_are_signalled_once_however_many(tmp_path: Path)
         assert not logs.wait(0.01)
         shutil.rmtree(tmp_path / "app-2")
         assert logs.wait(WAIT_SECONDS)
-        assert logs.wait(0.0)  # as long as nobody looked
+        assert logs.wait(0.0)  # until names() is called
         assert logs.names() == ("app-1", "app-3")
 
 
@@ -96,7 +96,7 @@ def test_a_daemon_that_is_away_is_named_and_waited_for() -> None:
     pytest.importorskip("urllib3")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/logs"  # nobody listens there
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/logs"  # no process listens there
         with litelog.LogList(url, poll_interval=0.01) as logs:
             assert not logs.wait(0.05)
             with pytest.raises(litelog.StoreError, match=f"{url}/.*list logs"):
@@ -166,7 +166,7 @@ def test_close_during_the_first_look_leaves_no_watcher(tmp_path: Path, monkeypat
 
 
 def test_a_daemon_that_answers_at_once_is_polled() -> None:
-    """As one of a litelog whose list has no revision."""
+    """As a litelog whose list has no revision."""
     pytest.importorskip("urllib3")
     asked = list[str]()
 

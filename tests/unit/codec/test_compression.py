@@ -1,4 +1,4 @@
-"""What other programs compressed is decompressed up to a limit. Damage is an error."""
+"""Data that other programs compressed is decompressed up to a limit. Damage is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CRC-32C of joined runs with a known CRC is the one of their bytes, and shows a changed run."""
+"""The joined CRC-32C of runs equals that of all of their bytes, and shows a changed run."""
 
 from __future__ import annotations
 

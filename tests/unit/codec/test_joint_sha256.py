@@ -113,7 +113,7 @@ def test_a_thread_that_fails_leaves_no_wrong_digest_to_another() -> None:
     with pytest.raises(MemoryError):
         failing.update(BYTES[: 1 << 19])
     third.update(BYTES)
-    assert third.hexdigest() == expected([BYTES]), "it does not take part with one that is lost"
+    assert third.hexdigest() == expected([BYTES]), "it does not take part with a lost one"
     for lost in (failing, other):
         with pytest.raises(MemoryError):
             lost.update(b"more")

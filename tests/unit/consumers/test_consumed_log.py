@@ -1,4 +1,4 @@
-"""Where a time is in a log that has several sources: those that are not needed are not asked."""
+"""Finds a time in a log that has several sources: sources that are not needed are not asked."""
 
 from __future__ import annotations
 

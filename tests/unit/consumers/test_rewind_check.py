@@ -1,4 +1,4 @@
-"""A consumer of a log that no longer holds what was processed is told so, and its position stays."""
+"""A consumer gets an error if the log no longer holds what it processed, and its position stays."""
 
 from __future__ import annotations
 

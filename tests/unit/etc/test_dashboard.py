@@ -36,7 +36,7 @@ HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
 
 def known_labels(name: str) -> set[str] | None:
-    """The labels of a metric as it is scraped; None if there is no such metric."""
+    """The labels of a metric as it is scraped; None for an unknown metric."""
     if name in OTHERS or name in OF_STREAMS:
         return (OTHERS | OF_STREAMS)[name]
     for spec in SPECS:

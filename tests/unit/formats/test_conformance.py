@@ -68,7 +68,7 @@ class OtherValues(LitelogFormat):
 
 
 class Elsewhere(LitelogFormat):
-    """Its records are in a buffer of its own, and nothing says where their commits lie."""
+    """Its records are in its own buffer, and nothing says where their commits lie."""
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
         columns = super().decode(name, data, offset, expect)

@@ -1,4 +1,4 @@
-"""A check of a served log over HTTP: what it names, its limits, and its end if nobody waits for it."""
+"""A check of a served log over HTTP: what it names, its limits, and its end if the client leaves."""
 
 from __future__ import annotations
 

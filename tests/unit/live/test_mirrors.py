@@ -1,4 +1,4 @@
-"""Where the mirrors of a served log are: what waits for them, and what truncation reads."""
+"""The places of a served log's mirrors: what waits for them, and what truncation reads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def serving(tmp_path: Path, log: LogBuilder) -> Iterator[tuple[Watched, str]]:
 
 @contextmanager
 def mirroring(url: str, folder: Path) -> Iterator[Mirror]:
-    """A mirror that runs in a thread of its own."""
+    """A mirror that runs in its own thread."""
     stop = threading.Event()
     with opened_mirror(url, {}, str(folder)) as mirror:
         thread = threading.Thread(target=mirror.run, args=(stop, 0.05))

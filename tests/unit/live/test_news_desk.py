@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Counts what it is told."""
+    """Counts the news that it gets."""
 
     def __init__(self) -> None:
         self.woken = 0

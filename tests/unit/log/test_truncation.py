@@ -151,7 +151,7 @@ def test_a_segment_that_differs_in_one_replica_stays_with_all_later_ones(
     left = firsts(log)
     assert done.kept is not None
     assert "00000000000000000010.log" in done.kept
-    if "length" in changes["s10"] or "file" in changes["s10"]:  # the newest one that both hold shows where they end
+    if "length" in changes["s10"] or "file" in changes["s10"]:  # the newest that both hold shows their ends
         assert left == [0, 10, 20, 30, 40]
         assert "00000000000000000000.log shows where the replicas end" in done.kept
     else:

@@ -41,7 +41,7 @@ def numbers(*values: int) -> np.ndarray:
 
 
 def as_lists(data: bytes, begins: np.ndarray, ends: np.ndarray, counts: np.ndarray) -> object:
-    """What ``find_records`` gives: the columns, or that the batches are malformed."""
+    """The result of ``find_records``: the columns, or that the batches are malformed."""
     found, malformed = find_records(memoryview(data), begins, ends, counts)
     return malformed or [getattr(found, name).tolist() for name in record_columns._FIELDS]
 

@@ -1,4 +1,4 @@
-"""A stream of WAL segments: what a reader gets of a whole one, of one that broke off, and of a damaged one."""
+"""A reader's view of a stream of WAL segments that is whole, broken off, or damaged."""
 
 from __future__ import annotations
 

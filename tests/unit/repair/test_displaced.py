@@ -148,7 +148,7 @@ def test_a_replica_that_disagrees_makes_the_file_stay(kind: str, tmp_path: Path)
 
 
 def test_a_copy_of_another_log_segment_stays(tmp_path: Path) -> None:
-    """What the log segment held is not known to be what the replica holds."""
+    """It is unknown whether the log segment held what the replica holds."""
     damaged = {**whole(), LAST.name: MIDDLE.data}
     write(tmp_path, damaged)
     assert run(tmp_path, replica()).left == 1

@@ -218,7 +218,7 @@ def test_a_daemon_reports_an_unforgotten_replica_even_if_the_set_is_damaged(
         for _ in range(4):
             log.roll(2)
         run(urls[:1], lambda: any("wait for" in message and "forget" in message for message in told()))
-        assert sorted(log.files()) == sorted(log.texts)[1:]  # the newest one that both hold stays
+        assert sorted(log.files()) == sorted(log.texts)[1:]  # the newest log segment that both hold stays
         assert len(replicas.held()) == 2
     run(urls, lambda: len(os.listdir(log.folder)) == 2)
 

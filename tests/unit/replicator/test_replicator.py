@@ -89,8 +89,8 @@ def test_lines_and_raw_files_are_replicated_too(
 
 @pytest.mark.slow
 def test_a_log_without_an_id_has_one_in_all_of_its_replicas(make: Callable[..., Replicator], tmp_path: Path) -> None:
-    """Replicas that begin together and one that is added later have the same id. After a loss of the state, it is the
-    id that a replica states."""
+    """Replicas that begin together, and a replica that is added later, have the same id. After a loss of the state, it
+    is the id that a replica states."""
     first, second = (make_log(tmp_path / name, "lines") for name in ("first", "second"))
     for log in (first, second):
         log.roll(3)

@@ -614,8 +614,8 @@ def test_logs_without_sequences_or_ids_are_recognised_by_their_bytes(
 @given(data=st.data())
 @settings(max_examples=examples(150))
 def test_two_replicas_that_are_cut_and_damaged_give_the_log_or_an_error(data: st.DataObject) -> None:
-    """The whole log if each commit is intact in one of them and both show their ends. Otherwise an error, or a true
-    prefix with a message that a replica was skipped."""
+    """They give the whole log if each commit is intact in either of them and both show their ends. Otherwise they give
+    an error, or a true prefix with a message that a replica was skipped."""
     shape = data.draw(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=3))
     log = make_log(shape)
     commits = sum(map(len, shape))

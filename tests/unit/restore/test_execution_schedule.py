@@ -39,7 +39,7 @@ class Chain:
 
 
 class Preempted(Executor):
-    """A pool one of whose threads has taken the second job and has not begun it: the job is cancelled, and later ones
+    """A pool with a thread that has taken the second job and has not begun it: the job is cancelled, and later ones
     run already."""
 
     def __init__(self, pool: Executor) -> None:

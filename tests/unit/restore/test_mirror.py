@@ -147,7 +147,7 @@ def test_bytes_after_the_last_commit_are_an_error_if_asked_for(tmp_path: Path, l
 
 
 def test_a_mirror_is_ahead_of_the_replica_and_continues_there(tmp_path: Path, log: LogBuilder) -> None:
-    """What is durable at the source is mirrored before the replica has it."""
+    """The mirror gets durable data of the source before the replica has it."""
     out = tmp_path / "out"
     with serving(tmp_path, log, sync_interval=10 * WAIT_SECONDS) as (watched, url):
         acknowledged = watched.ask("/logs/log").json["acknowledged"]
@@ -191,7 +191,7 @@ def test_a_request_states_a_position_that_is_durable_here(
 def test_data_that_was_waited_for_is_written_before_the_end_of_the_answer(
     tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, is_awaited: bool
 ) -> None:
-    """What the mirror lacks for longer is written behind, while more is received."""
+    """A mirror that lags writes in a second thread, while it receives more."""
     out, sizes, stream = tmp_path / "out", list[tuple[int, int]](), ObjectReplicaClient.stream_wal
 
     def note_written(self: ObjectReplicaClient, *arguments: Any) -> Iterator[Any]:

@@ -284,7 +284,7 @@ def test_an_object_of_a_newer_litelog_is_refused_by_its_version(
 
 
 def pruned() -> ReplicaBuilder:
-    """Three log segments that only sealed segments hold, and one that grows."""
+    """Three log segments that only sealed segments hold, and a growing one."""
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG[:3]:
@@ -342,8 +342,8 @@ def test_another_log_of_the_same_shape_does_not_help(tmp_path: Path) -> None:
 
 
 def continued(*, dropped: int = 2, shift: int = 0) -> tuple[ReplicaBuilder, list[int]]:
-    """A generation with the first log segments, and a second one that continues it, and names only those that its
-    source had not dropped."""
+    """A generation with the first log segments, and its successor, which names only those that its source had not
+    dropped."""
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG[:3]:
@@ -645,7 +645,7 @@ def build_large() -> tuple[ReplicaBuilder, dict[str, bytes]]:
 
 
 def kill_restore(builder: ReplicaBuilder, output: Path, reads: int) -> int:
-    """Restore in a process that ends, as by kill -9, at one of its reads."""
+    """Restore in a process that ends, as by kill -9, at a given read."""
     child = os.fork()
     if child == 0:
         restore_to(Counted(builder.client, reads), output, parallelism=1)

@@ -1,6 +1,6 @@
 """A restore to a time of a log whose writer notes times at some commits: Redis, with ``aof-timestamp-enabled``.
 
-What was written by that time is restored: as the notes say, and by the times of shipping where there are none.
+A restore has what was written by that time: as the notes say, and by the times of shipping where notes are missing.
 """
 
 from __future__ import annotations

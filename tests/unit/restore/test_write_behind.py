@@ -24,7 +24,7 @@ class Disk:
     def __init__(self) -> None:
         self.written: list[Written] = []
         self.done: list[str] = []
-        """What was written and what was synced, in order."""
+        """The writes and syncs, in order."""
         self.may_end = threading.Event()
         self.begun = threading.Event()
         self.error: Exception | None = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def values(watched: Watched) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """All samples, by name and labels."""
+    """All samples, keyed by name and labels."""
     families = text_string_to_metric_families(watched.ask("/metrics").body.decode())
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value

@@ -73,7 +73,7 @@ def ask_and_never_read(watched: Watched, path: str) -> socket.socket:
 def test_a_reader_that_never_reads_and_many_that_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str
 ) -> None:
-    """The one that never reads delays neither the others nor the shipping, and the daemon holds little for it."""
+    """The reader that never reads delays neither the others nor the shipping, and the daemon holds little for it."""
     monkeypatch.setattr(live_buffer, "HELD_BYTES", 1 << 19)
     monkeypatch.setattr(live_buffer, "RUN_BYTES", 1 << 15)
     log = make_log(tmp_path / "log")
@@ -111,7 +111,7 @@ def test_a_reader_that_never_reads_and_many_that_do(
         assert len(readers) == READERS + 1
         served = watched.service._logs.get("log")  # type: ignore[union-attr]
         assert sum(run.size for run in served.buffer.look()[1]) <= 2 * live_buffer.HELD_BYTES
-        assert min(each["next"] or 0 for each in readers) < end, "the daemon waits for the one that never reads"
+        assert min(each["next"] or 0 for each in readers) < end, "the daemon waits for the reader that never reads"
         assert len(stalled.recv(16)) == 16
 
 

@@ -40,7 +40,7 @@ def bearer(token: str) -> dict[str, str]:
 
 @contextmanager
 def serving(tmp_path: Path) -> Iterator[Watched]:
-    """A daemon with two logs, a token for everything, one that reads ``mine``, and one that sees the status."""
+    """A daemon with two logs, a token for everything, a token that reads ``mine``, and a token that sees the status."""
     tokens = (
         TokenConfig(file=write_token(tmp_path / "reader", READER), rights=("read",), logs=("mine",)),
         TokenConfig(file=write_token(tmp_path / "observer", OBSERVER), rights=("status",)),

@@ -93,7 +93,7 @@ def fields_of(value: Any, where: str = "") -> Iterator[str]:
 
 @pytest.mark.slow
 def test_the_contract_is_kept_and_only_grows(watched: Watched) -> None:
-    """The fields are those of version 1 at its release. Removing one of these names requires another version."""
+    """The fields are those of version 1 at its release. Removing any of these names requires another version."""
     told = set(fields_of(watched.ask("/status?history=1").json))
     top = "version source litelog time started healthy ready reasons max_lag_seconds last_turn_seconds measured_seconds"
     replica = (

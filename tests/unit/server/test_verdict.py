@@ -111,7 +111,7 @@ class Case:
 
 
 WITHOUT_TIME = ("lost", "archive_failing", "checkpoint_failing", "verify_failing", "locks_failing", "source_unreadable")
-"""The kinds of reasons that need not say since when."""
+"""The kinds of reasons that do not have to say since when."""
 Q = "'s3://bucket/the orders'"
 GONE = {"phase": "backing off", "error": f"{LOG}: no such folder", "source_missing": True}
 KEY = "generations/00000001a1b2c3d4/wal/0000000000000000/0000000000000100.wal.lz4"

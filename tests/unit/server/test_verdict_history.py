@@ -83,7 +83,7 @@ def test_after_the_clock_jumps_back_later_verdicts_are_dropped(tmp_path: Path) -
     history.record(view(START), {A: LATE})
     history.record(view(START + 3), {A: DAMAGED})
     again = VerdictHistory(state)
-    for each in (again, history):  # a daemon that starts after the jump, and one that runs during it
+    for each in (again, history):  # a daemon that starts after the jump, and a daemon that runs during it
         each.record(view(START + 1), {A: SAFE})
         assert list(each.read(A)) == [*EMPTY * (SLOTS - 2), Verdict.LATE, Verdict.SAFE]
     long_before = VerdictHistory(state)

@@ -8,8 +8,8 @@ possible contents it has.
 
     generation   (WAL segments and terminal by place, the ends that its first snapshot names or None, the contents of
                  its sealed segments by index: FIRST for those that its first snapshot names)
-    entry        (place, what, acknowledged, pruned); what = a WAL segment's content and final, one that stands for a
-                 sealed segment of a content, or a terminal
+    entry        (place, what, acknowledged, pruned); what = a WAL segment's content and final, a WAL segment that
+                 stands for a sealed segment of a content, or a terminal
     owner        (step, aux, content, state); state = (epoch, closed, next place, last place, last what) or None
     place        index * STRIDE + offset, counted in WAL segments
 
@@ -174,8 +174,8 @@ class Model:
                 yield f"{number}: crash in {NAMES[owner[0]]}", _settled(generations, after, crashes - 1, stalls), None
 
     def _grace_over(self, label: str, state: Any, pruner: int) -> Iterator[tuple[str, State, None]]:
-        """The states after a pruning, which shows that the grace is over: all owners look again before the next put, or
-        one of them had looked, and stood still since."""
+        """The states after a pruning, which shows that the grace is over: all owners look again before the next put,
+        or an owner had looked, and stood still since."""
         generations, owners, crashes, stalls = state
         looking = [self._after_grace(owner) for owner in owners]
         if owners[pruner][1] == JUST_PUT:
@@ -287,8 +287,8 @@ class Model:
         yield f"terminal {target}/{place}, answer lost", changed, owner, flaw
 
     def _put_late_terminal(self, generations: Any, owner: Owner) -> Any:
-        """As ``_put_terminal``. The slot may have been filled and emptied meanwhile. Then nobody finds the terminal, as
-        newer WAL segments follow."""
+        """As ``_put_terminal``. The slot may have been filled and emptied meanwhile. Then no owner finds the terminal,
+        as newer WAL segments follow."""
         target, place, has_started = owner[1]
         there = find(generations[target - 1], place)
         again = (READ, target, *owner[2:])

@@ -7,8 +7,8 @@ answers, pruning and sealing in detail; this one has the steps that decide whose
     generation   (owner, authority, relation, has a snapshot, terminal, WAL segments, the snapshot was relied on)
     owner        (step, aux, what its flag met or NO_FLAG, whether the flag is spent, its newest epoch)
 
-Authority is the newest epoch that an owner was allowed to supersede when it claimed: the newest one that its flag met
-at the first look, or its own newest generation. The relation is the predecessor's epoch, FIRST or DIVERGED.
+Authority is the newest epoch that an owner was allowed to supersede when it claimed: the newest epoch that its flag
+met at the first look, or its own newest generation. The relation is the predecessor's epoch, FIRST or DIVERGED.
 """
 
 from __future__ import annotations

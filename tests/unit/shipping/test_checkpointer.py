@@ -164,7 +164,7 @@ def test_a_checkpoint_states_only_what_is_new_and_reads_nothing_old(
         signed.roll()
     signed.grow()
     for name in sorted(log.files())[:-1]:
-        os.unlink(log.path(name))  # what is sealed is not read again
+        os.unlink(log.path(name))  # sealed log segments are not read again
     store.opened.clear()
     signed.hour()
     contents = (parse_snapshot, parse_sealed, parse_checkpoint)
@@ -324,7 +324,7 @@ def test_a_stolen_key_that_was_replaced_makes_no_history_that_counts(
 
 
 def test_a_chain_that_begins_without_the_one_before_is_named(signed: Signed, store: MemoryStore, keys: Path) -> None:
-    """A daemon without its state folder was made to begin another chain, so that nobody asks for the first one."""
+    """A daemon without its state folder was made to begin another chain, so that no reader asks for the first one."""
     signed.hour()
     begun = replace(join(chain(store)), number=1000, previous=None, earlier=0, history=None)
     body = encode(SigningKey(str(keys / "key.pem")).sign(begun))

@@ -547,7 +547,7 @@ def test_an_object_that_cannot_be_read_in_the_next_slot_may_be_a_successors(
 
 
 def drop_oldest(log: LogBuilder, count: int) -> dict[str, bytes]:
-    """Have the source drop its oldest log segments. Returns their bytes by name."""
+    """Have the source drop its oldest log segments. Returns their bytes, keyed by name."""
     held = log.files()
     dropped = {name: held[name] for name in sorted(held)[:count]}
     for name in dropped:

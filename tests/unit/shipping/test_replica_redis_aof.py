@@ -1,4 +1,4 @@
-"""Redis rewrites its log as a habit: a generation begins with each new base file, and that is no warning."""
+"""Redis rewrites its log as a habit: a generation begins with each new base file, without a warning."""
 
 from __future__ import annotations
 

@@ -116,7 +116,8 @@ def test_a_clock_that_is_set_forward_does_not_end_the_wait(tmp_path: Path) -> No
 
 
 def test_the_consumers_of_a_replica_that_is_not_open_keep_all_by_age_at_most(tmp_path: Path) -> None:
-    """The replica is in the set, and holds all. It could not be opened, so nobody can ask it for its consumers."""
+    """The replica is in the set, and holds all. It could not be opened, so the daemon cannot ask it for its
+    consumers."""
     log = Truncated(tmp_path, replica_consumer_wait=HOUR)
     other = ReplicaSet(log.state)
     shutil.copytree(os.path.join(log.state, "r"), os.path.join(log.state, "away"))
@@ -205,7 +206,7 @@ def test_a_consumer_in_a_replica_keeps_the_log_by_age_at_most(tmp_path: Path) ->
     log.clock.advance(HOUR + 1)
     requests(log)
     assert log.run() == log.names[4:]
-    assert requests(log) == {}, "nobody is waited for any more"
+    assert requests(log) == {}, "truncation waits for no consumer any more"
 
 
 def test_nothing_is_asked_that_is_not_needed_or_not_permitted(tmp_path: Path) -> None:

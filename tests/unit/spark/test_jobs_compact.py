@@ -1,4 +1,4 @@
-"""Compactions of exported tables, without Spark: what they replace, readers beside them, processes that are killed."""
+"""Compactions of exported tables, without Spark: what they replace, concurrent readers, and killed processes."""
 
 from __future__ import annotations
 

@@ -353,7 +353,7 @@ def test_a_stream_skips_a_generation_that_retention_pruned_to_its_last_wal_segme
             query.step()
     _succeed(builder, log)
     _succeed(builder, log)
-    for generation in builder.generations[:2]:  # the one that the stream is in, and one that it only passes
+    for generation in builder.generations[:2]:  # the stream is in the first, and only passes the second
         _take_away(generation)
     for query in (first, lossy):
         query.restart(forget=1)

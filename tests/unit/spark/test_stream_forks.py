@@ -35,7 +35,7 @@ def _ship(generation: GenerationBuilder, shape: list[list[int]], *, sealed: int 
 
 
 def _read(*, sealed: int = 0, **options: Any) -> tuple[ReplicaBuilder, str, Query, Query]:
-    """A replica, and two streams that have read it: a strict one, and one that continues after a loss."""
+    """A replica, and two streams that have read it: a strict stream, and a stream that continues after a loss."""
     builder, url = live_builder()
     _ship(builder.add(), OLD, sealed=sealed)
     return builder, url, Query(url, **options).run(), Query(url, failOnDataLoss="false", **options).run()

@@ -102,7 +102,7 @@ def test_a_plain_generation_after_an_encrypted_one_is_refused() -> None:
 
 @pytest.mark.parametrize("fencing", Fencing)
 def test_a_plain_generation_of_the_epoch_of_an_encrypted_one_is_refused(fencing: Fencing) -> None:
-    """Whoever adds one chooses its name, and readers take the claim whose name sorts last."""
+    """An attacker who adds one chooses its name, and readers take the claim whose name sorts last."""
     _, recipients, identities = make_identity()
     for number in (0, 0xFFFFFFFF):
         inner = MemoryStore("mine")

@@ -45,7 +45,7 @@ def ship(scene: str, tmp_path: Path) -> tuple[Daemon, str]:
 
 
 def served(scene: str) -> list[dict[str, Any]]:
-    """What the broker served: not what lies before its first offset in the same log segment."""
+    """The records that the broker served: not those before its first offset in the same log segment."""
     return recording(scene).served["read_uncommitted"]
 
 

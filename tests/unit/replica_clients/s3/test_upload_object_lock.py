@@ -1,4 +1,4 @@
-"""Objects that nobody may delete for a while, in a bucket with Object Lock."""
+"""Objects that the store refuses to delete for a while, in a bucket with Object Lock."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def writer(replica: CountedReplica, **options: str) -> LitelogStreamWriter:
 def tasks(
     sent: LitelogStreamWriter, partitions: Sequence[Sequence[str]], query: str = "q"
 ) -> list[StreamedTask | None]:
-    """What the tasks of a micro-batch answer: each has its own instance, which Spark sends it."""
+    """The answers of the tasks of a micro-batch: each has its own instance, which Spark sends it."""
     messages: list[StreamedTask | None] = []
     for number, values in enumerate(partitions):
         received = pickle.loads(pickle.dumps(sent))
