@@ -67,7 +67,7 @@ EVENTS = {
     "signal": "The daemon received a signal to end.",
     "final-sync": "The final sync has ended; the line has the number of replicas that hold all of their log.",
     "shipped-all": "With --once: all that the log held is in a replica.",
-    "reloaded": "The configuration was read again, and is in force.",
+    "reloaded": "The configuration was read again, and is in effect.",
     "reload-partial": "Some changed keys take effect only at the next start.",
     "reload-failed": "The configuration was not read again.",
     "listening": "The HTTP service listens.",

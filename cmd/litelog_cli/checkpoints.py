@@ -1,4 +1,4 @@
-"""What ``verify`` does with checkpoints: reads the expected one, compares it with the replica, and writes a new one."""
+"""Handles the checkpoints of ``verify``: reads the expected one, compares it with the replica, and writes a new one."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def follow_task(
 
     Raises:
         OutputExistsError: The new checkpoint's file exists.
-        CorruptionError, StoreError: The replica cannot be read any more.
+        CorruptionError, StoreError: The replica can no longer be read.
         OSError: The file cannot be written.
     """
     if task is None:
@@ -309,9 +309,7 @@ def _lines(comparison: CheckpointComparison) -> Iterator[str]:
     else:
         number = "" if comparison.number is None else f" {comparison.number}"
         of = f"the checkpoint{number} of {format_second(comparison.time)}"
-    older = (
-        f"; {format_count(comparison.dropped, 'older one')} not in the replica any more" if comparison.dropped else ""
-    )
+    older = f"; {format_count(comparison.dropped, 'older one')} no longer in the replica" if comparison.dropped else ""
     if comparison.differences:
         yield f"{of}: {format_count(len(comparison.differences), 'difference')}"
     elif comparison.is_unjudged and not comparison.dropped:

@@ -117,7 +117,7 @@ def configured(replica: ReplicaConfig) -> ConfiguredReplica:
 
 
 AS_OF = "litelog_cli.as_of"
-"""Where click's context keeps the time that ``as_of_option`` states, in ISO 8601."""
+"""The key in click's context of the time that ``as_of_option`` states, in ISO 8601."""
 
 
 def require_present(what: str) -> None:

@@ -26,7 +26,7 @@ MAX_QUEUED_EVENTS = 10_000
 
 
 _JUDGED = ("verdict", "condition", "lag_history")
-"""What only a daemon that keeps running says of a replica."""
+"""The facts about a replica that only a running daemon prints."""
 
 
 class EventLines:

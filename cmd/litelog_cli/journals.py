@@ -1,4 +1,4 @@
-"""What ``cat`` and ``verify`` do with ``--format gazette``: the fragments of a journal, in a folder or a bucket."""
+"""Runs ``cat`` and ``verify`` with ``--format gazette``, for the fragments of a journal in a folder or a bucket."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class ListedGeneration:
     lag_seconds: float | None = None
     """Seconds between its last shipped bytes and the newest shipped bytes of all generations."""
     damage: str | None = None
-    """What is wrong with its snapshots."""
+    """The damage of its snapshots."""
 
 
 def describe_generations(client: ReplicaClient) -> list[ListedGeneration]:

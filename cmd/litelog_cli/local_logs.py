@@ -1,4 +1,4 @@
-"""What ``verify`` does with the folder of a log instead of a replica: it checks the log's own files."""
+"""Runs ``verify`` for the folder of a log instead of a replica: checks the log's own files."""
 
 from __future__ import annotations
 

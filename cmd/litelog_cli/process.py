@@ -256,7 +256,7 @@ class Reloader:
                 if not self._replicator.reload(config):
                     return
             except (LitelogError, OSError, click.ClickException) as error:
-                said = "the configuration was not reloaded; the previous one stays in force: %s"
+                said = "the configuration was not reloaded; the previous one stays in effect: %s"
                 _logger.error(said, error, extra=fields("reload-failed"))
                 return
             start = self._started_with  # earlier reloads did not apply these keys

@@ -35,7 +35,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class VerbHelp:
-    """What the help of a verb says, without a terminal's width."""
+    """The help of a verb, without a terminal's width."""
 
     name: str
     """As it is typed: ``litelog config check``."""

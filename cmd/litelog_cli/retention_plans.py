@@ -45,7 +45,7 @@ def _render(location: tuple[Any, ...], message: str) -> str:
 
 
 def retention_rows(plan: RetentionPlan) -> list[tuple[str, str, str, str]]:
-    """What a plan deletes and keeps, and why: (what, objects, bytes, reason)."""
+    """The rows of a plan, with what it deletes and keeps, and why: (what, objects, bytes, reason)."""
     rows: list[tuple[str, str, str, str]] = []
     for kind in dict.fromkeys(removal.kind for removal in plan.removals):
         same = [removal for removal in plan.removals if removal.kind is kind]
@@ -56,7 +56,7 @@ def retention_rows(plan: RetentionPlan) -> list[tuple[str, str, str, str]]:
     if plan.cause is not None:
         rows.append(("why", "", "", plan.cause.value))
     if plan.beyond:
-        rows.append(("too much", "", format_size(plan.beyond), "beyond max-bytes, and needed all the same"))
+        rows.append(("too much", "", format_size(plan.beyond), "beyond max-bytes, but needed"))
     return rows
 
 

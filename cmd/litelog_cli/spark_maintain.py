@@ -39,7 +39,7 @@ Examples:
   litelog spark maintain s3://bucket/orders s3://bucket/users --json
 \b
 Run it from a timer, while others read and write. It needs no Spark and no Java.
-If a replica fails, the others are maintained all the same.
+If a replica fails, the others are still maintained.
 Exit codes: 0 done, or the plan is printed; 1 failure; 2 usage or configuration;
 3 nothing there; 5 a daemon owns the replica, or a write runs; 6 damage.
 If several fail, the exit code is the highest.

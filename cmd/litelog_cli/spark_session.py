@@ -1,4 +1,4 @@
-"""What every job of ``litelog spark`` shares: its options, and the Spark session that it runs in."""
+"""The options that every job of ``litelog spark`` shares, and the Spark session that it runs in."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ LONGEST_SECONDS = 5.0
 
 
 class _Place(Protocol):
-    """Where logs are."""
+    """The place of the logs."""
 
     def find(self, seconds: float) -> tuple[str, ...]:
         """Return the names of the logs, sorted, after a change or after ``seconds`` at the latest."""

@@ -64,7 +64,7 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
 
     Raises:
         ConfigError: the arguments contradict each other, no installed package serves the URL, or a generation, a
-            ``poll_interval`` or "read_committed" was asked of several places.
+            ``poll_interval`` or "read_committed" was requested for several places.
         NothingToRestoreError, StoreError: "latest" or "end" cannot be resolved.
     """
     bounds = ReadBounds.of(start, start_time, end, end_time)

@@ -38,7 +38,7 @@ class CheckpointComparison:
     dropped: int
     """The number of those that are older than all that the replica holds now."""
     differences: tuple[str, ...]
-    """What is missing or different."""
+    """The differences: what is missing, or has other bytes."""
     number: int | None = None
     """The checkpoint's number, if it is the replica's own."""
     chain: int = 0
@@ -135,7 +135,7 @@ class HeldHistory:
         )
 
     def reach(self, expected: Position) -> CheckpointComparison:
-        """Whether it has come to a position in its own generation, or in a generation that it continues. Raises
+        """Whether it has reached a position in its own generation, or in a generation that it continues. Raises
         StoreError."""
         difference = self._behind(expected)
         return CheckpointComparison(expected, None, None, 0, 0, () if difference is None else (difference,))

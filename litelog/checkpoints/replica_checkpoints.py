@@ -86,7 +86,7 @@ def find_trusted(stored: Sequence[StoredCheckpoint], trusted: Iterable[str]) -> 
 
 
 def _distrust(chain: Sequence[StoredCheckpoint], trusted: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the signatures of a chain: keys and descriptions. A trusted key vouches for the checkpoints
+    """The flaws in the signatures of a chain: keys and descriptions. A trusted key vouches for the checkpoints
     before its own ones, which these name by digest."""
     known, retired = set(trusted), set[str]()
     named_by: dict[str, str] = {}

@@ -36,7 +36,7 @@ class Compression(StrEnum):
 
     @property
     def codec(self) -> FrameCodec:
-        """What a footer names."""
+        """The name in a footer."""
         return FrameCodec.ZSTD if self is Compression.ZSTD else FrameCodec.LZ4
 
     def compress(self, data: Buffer) -> bytes:

@@ -35,7 +35,7 @@ def join_equal(value: int, ends: npt.NDArray[np.int64]) -> int:
 
 @cache
 def _shifted(value: int) -> npt.NDArray[np.uint32]:
-    """What a run with the CRC ``value`` adds to the CRC of all, by the number of bytes after it."""
+    """The addition of a run with the CRC ``value`` to the CRC of all, by the number of bytes after it."""
     shifted = np.array([value], np.uint32)
     while len(shifted) < 1 << _BLOCK_BITS:
         columns = [combine(1 << bit, 0, len(shifted)) for bit in range(32)]

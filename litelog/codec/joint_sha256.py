@@ -2,7 +2,7 @@
 
 A processor with instructions for SHA-256 waits for each round before it begins the next one. In that time it can
 compute a round of another stream. So a digest leaves its newest bytes to the next digest of the process that gets
-bytes, in whichever thread, and hashes by itself only bytes that have waited for too long. ``hexdigest`` leaves nothing.
+bytes, in whichever thread, and hashes alone only bytes that have waited for too long. ``hexdigest`` leaves nothing.
 
 Without the compiled part, or on another processor, ``hashlib`` does the work.
 """
@@ -50,7 +50,8 @@ class JointSha256:
         self._state = State()
         self._waiting_bytes = waiting_bytes
         self._pieces: deque[memoryview] = deque()
-        """What was not hashed yet. The owner's thread adds, and the thread that has made the digest busy removes."""
+        """The bytes that were not hashed yet. The owner's thread adds, and the thread that has made the digest busy
+        removes."""
         self._length = 0
         self.waiting = 0
         """The bytes that were not hashed yet."""

@@ -1,4 +1,4 @@
-"""What people do with the consumers of a log: list them with their lag, move them, delete them."""
+"""Lists the consumers of a log with their lag, moves them, and deletes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CommitRule: when a consumer commits by itself."""
+"""CommitRule: when a consumer commits automatically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CommitRule:
 
     @property
     def commits(self) -> bool:
-        """Whether the consumer ever commits by itself."""
+        """Whether the consumer ever commits automatically."""
         return self.records is not None or self.seconds is not None
 
     def is_due(self, uncommitted: int, seconds: float) -> bool:

@@ -79,8 +79,8 @@ class Consumer(RecordStream):
             start_time: Instead of ``start``: the first record at or after it, in microseconds since 1970 or as a
                 datetime with a zone.
             follow: Wait for new records at the end of the log. Without it, reading ends there.
-            commit_records: Commit by itself after this number of processed records.
-            commit_seconds: Commit by itself when processed records have not been committed for this time.
+            commit_records: Commit automatically after this number of processed records.
+            commit_seconds: Commit automatically when processed records have not been committed for this time.
             on_gap: What to do about records that are gone everywhere: raise OffsetJumpError once and then continue, or
                 continue at once.
             state_dir: The state folder, in which the position is kept. None: the usual one for a log's folder. For a
@@ -206,7 +206,7 @@ class Consumer(RecordStream):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close. A consumer that commits by itself commits what was processed, unless the block raised an error."""
+        """Close. A consumer that commits automatically commits what was processed, unless the block raised an error."""
         try:
             if kind is None and self._rule.commits and self._uncommitted and not self._closed:
                 self.commit(self._processed)
@@ -257,7 +257,7 @@ class Consumer(RecordStream):
         self._opened()[1].returned = following
 
     def _commit_if_due(self) -> None:
-        """Commit the processed records, if the consumer commits by itself and the time has come."""
+        """Commit the processed records, if the consumer commits automatically and a commit is due."""
         if self._rule.is_due(self._uncommitted, self._clock.monotonic() - self._committed_at):
             self.commit(self._processed)
 

@@ -54,7 +54,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """What a listing and the newest objects say of a consumer."""
+    """The facts about a consumer in a listing and the newest objects."""
 
     revision: int = 0
     """Of the newest object; 0 if there is none."""

@@ -25,7 +25,7 @@ _HEAD = struct.Struct("<qq?q?")
 
 
 class RecordTrace(Enum):
-    """What a source holds of a record."""
+    """The trace of a record in a source."""
 
     SAME = auto()
     OTHER = auto()

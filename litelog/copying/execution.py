@@ -39,7 +39,7 @@ PARALLELISM = 8
 """How many objects are read or put at a time."""
 
 SERVICE_COPY_BYTES = 1 << 20
-"""The smallest object that a service copies by itself. That takes three requests instead of one."""
+"""The smallest object whose copy is left to the service. That takes three requests instead of one."""
 
 HELD_BYTES = 16 << 20
 """The most bytes of an object that are held at a time, except if a commit is larger."""

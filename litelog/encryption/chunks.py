@@ -1,4 +1,4 @@
-"""The bytes of an encrypted object: chunks that are authenticated one by one, so that any range is read by itself.
+"""The bytes of an encrypted object: chunks that are authenticated one by one, so that any range can be read alone.
 
 Specified in litelog/encryption/README.md#encrypted-objects.
 """
@@ -85,7 +85,7 @@ class ObjectCipher:
         return EncryptedBody(body, self._open(), prefix)
 
     def decrypter(self, chunk: int) -> Decrypter:
-        """What decrypts the chunks from number ``chunk`` on."""
+        """Make the decryptor of the chunks from number ``chunk`` on."""
         return Decrypter(self.key, self._open(), chunk)
 
     def _open(self) -> Any:

@@ -10,7 +10,7 @@ from litelog.installation import install_command
 
 
 class Cryptography(NamedTuple):
-    """What litelog uses of the library ``cryptography``."""
+    """The parts of the library ``cryptography`` that litelog uses."""
 
     aead: Any
     invalid_tag: type[Exception]

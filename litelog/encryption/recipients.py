@@ -1,4 +1,4 @@
-"""Who may read what a daemon writes: public keys, a passphrase, or a command that wraps keys with a service.
+"""The readers of what a daemon writes: public keys, a passphrase, or a command that wraps keys with a service.
 
 Specified in litelog/encryption/README.md#recipients-and-identities.
 """
@@ -50,7 +50,7 @@ class Recipients:
 
     @property
     def unnamed(self) -> bytes | None:
-        """What ``names`` does not show, the passphrase and the command; None if there is neither. It is secret."""
+        """The secret passphrase and command, which ``names`` does not show; None without either."""
         if self.passphrase is None and not self.command:
             return None
         return json.dumps([self.passphrase, self.command]).encode()
@@ -134,5 +134,5 @@ def _parse(library: Any, place: str, key: str) -> Any:
 
 
 def spell(kind: str, wrapped: bytes) -> str:
-    """What a claim holds among its wrapped keys."""
+    """An entry among a claim's wrapped keys."""
     return f"{kind}:{base64.b64encode(wrapped).decode()}"

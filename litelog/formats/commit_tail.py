@@ -1,4 +1,4 @@
-"""What follows the last whole commit of a piece, in formats whose commits have a header and a checksum.
+"""Judges what follows the last whole commit of a piece, in formats whose commits have a header and a checksum.
 
 The decision between "not yet" and "corrupt" is made here, once for all such formats.
 

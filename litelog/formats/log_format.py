@@ -109,7 +109,7 @@ class Scan:
 
     @property
     def expectation(self) -> Expectation:
-        """What must follow this run."""
+        """The expectation for the data after this run."""
         return Expectation(self.next, self.epoch, self.checksum)
 
     def joined(self, following: Scan) -> Scan:

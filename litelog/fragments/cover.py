@@ -91,7 +91,7 @@ def list_fragments(store: ObjectStore) -> list[Fragment]:
     """
     found = [each for info in store.list("") if (each := parse_fragment(info.key, info.size)) and each.begin < each.end]
     if not found:
-        raise NothingToRestoreError(f"{store.url}: no fragments of a journal are here (begin-end-sum.gz, and the like)")
+        raise NothingToRestoreError(f"{store.url}: no fragments of a journal are here (such as begin-end-sum.gz)")
     journals = sorted({fragment.journal for fragment in found})
     if len(journals) > 1:
         several = ", ".join(journals[:3]) + (", ..." if len(journals) > 3 else "")

@@ -42,7 +42,7 @@ class JournalFollower:
     def look(self) -> list[Span]:
         """List the fragments once, and return the spans that follow ``at``.
 
-        They end before missing bytes, unless these are not waited for any more. Then the spans leave a gap there.
+        They end before missing bytes, unless the wait for these is over. Then the spans leave a gap there.
         Raises ConfigError and StoreError as ``list_fragments``.
         """
         try:

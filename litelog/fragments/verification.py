@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FragmentFault:
-    """What is wrong with a fragment."""
+    """An anomaly of a fragment."""
 
     kind: str
     """``short``, ``long``, ``damaged`` (content, or SHA-1), or ``unreadable``: a request failed."""
@@ -29,7 +29,7 @@ class FragmentFault:
 
 @dataclass(frozen=True, slots=True)
 class JournalReport:
-    """What a verification found."""
+    """The findings of a verification."""
 
     fragments: int
     stored_bytes: int

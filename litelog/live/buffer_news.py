@@ -19,7 +19,7 @@ PLACE_SECONDS = 10.0
 
 
 class ForkedError(DivergedError):
-    """The log's history forked while it was read: what was sent may not exist any more."""
+    """The log's history forked while it was read: what was sent may no longer exist."""
 
 
 class BufferNews:

@@ -29,7 +29,7 @@ def piece_size(piece: Piece) -> int:
 
 
 class StreamFraming(Protocol):
-    """What a stream begins and ends with."""
+    """The beginning and the end of a stream."""
 
     media_type: str
 

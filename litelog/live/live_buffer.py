@@ -74,12 +74,12 @@ class LiveRun:
 
     @property
     def position(self) -> Position:
-        """Where it begins."""
+        """Its beginning."""
         return Position(self.claim.generation, self.run.start.index, self.run.start.offset)
 
     @property
     def after(self) -> Position:
-        """Where it ends."""
+        """Its end."""
         return Position(self.claim.generation, self.run.after.index, self.run.after.offset)
 
     @property
@@ -119,7 +119,7 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class BufferView:
-    """What a buffer held at one time."""
+    """The contents of a buffer at one time."""
 
     generation: Generation | None = None
     """The generation whose positions the runs have; None before the first one begins."""
@@ -192,7 +192,7 @@ class LiveBuffer:
 
     @property
     def view(self) -> BufferView:
-        """What it holds now."""
+        """Its contents now."""
         return self._view
 
     def look(self) -> tuple[BufferView, list[LiveRun]]:

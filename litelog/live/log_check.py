@@ -58,7 +58,7 @@ class LogCheck:
 
     def __init__(self, served: ServedLog, reader: LiveReader, rate: int | None, ended: Callable[[], None]) -> None:
         """``rate``: the most bytes of the log that are read in a second, on average; None: no limit. ``ended``: called
-        once in the event loop when nothing reads for the check any more, which may be after ``end``."""
+        once in the event loop when nothing reads for the check any longer, which may be after ``end``."""
         self._source = served.log.source
         self._reader = reader
         self._rate = rate

@@ -34,7 +34,7 @@ class MirrorStatus:
 
 @dataclass(frozen=True, slots=True)
 class MirrorPlace:
-    """What a mirror's request states, and what the source knows about that position."""
+    """The position that a mirror's request states, and what the source knows about it."""
 
     position: Position
     next: int | None

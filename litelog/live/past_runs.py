@@ -77,7 +77,7 @@ class PastRuns:
 
         Raises:
             ForkedError: No commit begins where the first run should.
-            GoneError: The bytes are nowhere any more.
+            GoneError: The bytes are gone everywhere.
             StoreError: The bytes cannot be read.
         """
         while not self._ended:

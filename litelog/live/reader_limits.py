@@ -29,7 +29,7 @@ class ReaderLimits:
     """The most bytes of one stream. It ends after the piece that reaches this number, and the client asks for more."""
 
     def without_size(self) -> ReaderLimits:
-        """These limits for the answer to a request that has an end by itself."""
+        """These limits for the answer to a request that ends without them."""
         return replace(self, size=None)
 
 

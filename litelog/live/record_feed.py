@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordRequest:
-    """What a reader asks for."""
+    """A reader's request."""
 
     start: int | Start = "earliest"
     end: int | None = None

@@ -42,7 +42,7 @@ class LiveReader:
     """One reader of a log, as the status shows it."""
 
     kind: str
-    """What it reads, and how."""
+    """The read log, and how to read it."""
     since: float
     """Monotonic seconds."""
     next: int | None = None

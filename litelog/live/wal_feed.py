@@ -61,7 +61,7 @@ STATED_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class WalRequest:
-    """What a reader asks for."""
+    """A reader's request."""
 
     position: Position
     """Where the first WAL segment begins: at a commit."""
@@ -81,7 +81,7 @@ class WalRequest:
 
 
 class WalFraming:
-    """What a stream of WAL segments begins and ends with."""
+    """The beginning and the end of a stream of WAL segments."""
 
     media_type = "application/octet-stream"
 
@@ -269,7 +269,7 @@ class WalFeed:
             past.close()
 
     def _require_known(self, view: BufferView) -> None:
-        """Raise ForkedError unless ``view`` is of the history that was read, in the generation that was asked for."""
+        """Raise ForkedError unless ``view`` is of the history that was read, in the requested generation."""
         self._news.require_same(view)
         if view.generation != self._place.generation:
             reason = f"{self._place} is in another generation; the log continues in {view.generation}"

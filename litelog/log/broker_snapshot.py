@@ -53,7 +53,7 @@ class SnapshotStreamError(CorruptionError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerTotals:
-    """What a snapshot stream holds."""
+    """The contents of a snapshot stream."""
 
     topics: int
     segments: int

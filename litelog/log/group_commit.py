@@ -200,7 +200,7 @@ class GroupCommit:
                 self._resolve()
 
     def require_open(self) -> None:
-        """Raise PoisonedError or ClosedError if no append is possible any more."""
+        """Raise PoisonedError or ClosedError if no append is possible."""
         self.require_sound()
         if self._closing:
             raise ClosedError(f"{self._name}: the writer is closed")

@@ -1,4 +1,4 @@
-"""Where a reader of a log begins and ends, as a caller gives it: a sequence, a word, or a time."""
+"""The bounds of a read, as a caller gives them: a sequence, a word, or a time."""
 
 from __future__ import annotations
 

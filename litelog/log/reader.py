@@ -271,7 +271,7 @@ class LogReader(RecordStream):
 
 
 def _state_folder(state_dir: str | None, folder: str) -> str:
-    """Where the daemon that replicates the log in ``folder`` keeps the log's state."""
+    """Find the folder in which the daemon that replicates the log in ``folder`` keeps the log's state."""
     return log_state_folder(state_dir or default_state_dir(), folder)
 
 

@@ -28,7 +28,7 @@ HEAD_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class StartPlace:
-    """Where to start: at ``offset`` of log segment ``name``; ``expect``: what must follow there."""
+    """The start: ``offset`` of log segment ``name``; ``expect``: what must follow there."""
 
     name: str
     offset: int
@@ -126,7 +126,7 @@ class Seeker:
         return piece if piece is not None and len(piece.columns) else None
 
     def _begins(self, name: str) -> bool:
-        """Whether a log segment begins with a commit. It may hold no records, and take numbers all the same."""
+        """Whether a log segment begins with a commit. It may hold no records, and still take numbers."""
         with suppress(FileNotFoundError), self._names.open(name) as segment:
             piece = read_piece(self._format, self._path(name), segment, 0, Expectation(0), HEAD_BYTES)
             return piece is not None and piece.end > 0

@@ -302,7 +302,7 @@ class SegmentFolder:
 
     def report_late(self, name: str) -> None:
         """Log which log segments have appeared since the last call and sort before ``name``, which is being shipped.
-        They are not shipped, because the follower does not look there any more."""
+        They are not shipped, because the follower no longer looks there."""
         older = self.before(name)
         late = sorted(self._arrived.intersection(older))
         self._arrived.clear()

@@ -37,7 +37,7 @@ STEPS = "steps.json"
 
 @dataclass(frozen=True, slots=True)
 class RepairSteps:
-    """What is done to a log's folder, in this order."""
+    """The changes to a log's folder, in this order."""
 
     removed: tuple[str, ...]
     """Log segments that are removed, from the last one to the first."""

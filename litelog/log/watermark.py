@@ -28,7 +28,7 @@ MAX_BYTES = 16 << 20
 
 
 class WatermarkUse(StrEnum):
-    """What a log's watermark means to its daemon."""
+    """The use of a log's watermark by its daemon."""
 
     CHECKPOINT = "checkpoint"
     """Records after the watermark that the log's writer has written to disk are not shipped."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(FOLDER, "walks.c")
-"""What is compiled. It includes the headers that lie next to it."""
+"""The compiled source. It includes the headers that lie next to it."""
 
 LIBRARY = os.path.join(FOLDER, "libwalks.so.1")
 """Its name ends in a number, since Python takes every file that ends in ``.so`` for a module."""
@@ -23,7 +23,7 @@ LIBRARY = os.path.join(FOLDER, "libwalks.so.1")
 
 @dataclass(slots=True)
 class _State:
-    """What was loaded in this process."""
+    """The library that this process has loaded."""
 
     library: ctypes.CDLL | None = None
     why_not: str = ""

@@ -98,7 +98,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChainState:
-    """What is known of a generation's chain before its next WAL segment. A rule about something unknown is not
+    """The known facts of a generation's chain before its next WAL segment. A rule about something unknown is not
     checked."""
 
     identity: Identity | None
@@ -164,7 +164,7 @@ def never_began(first: int, header: WalHeader) -> bool:
 
     An owner begins its generation with the first snapshot. A new owner that closes a generation looks for that snapshot
     before it puts the terminal, and the terminal names the snapshot as the object before it. If a terminal in the first
-    slot names no object, its owner saw no snapshot, and the generation never began. A snapshot that exists all the same
+    slot names no object, its owner saw no snapshot, and the generation never began. A snapshot that exists nevertheless
     came too late: its owner was paused, found the newer claim after the put, and was fenced. So nothing that this
     snapshot names was ever acknowledged.
     """

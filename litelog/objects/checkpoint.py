@@ -60,13 +60,13 @@ class CheckpointSegment:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a replica held at a moment."""
+    """The contents of a replica at a moment."""
 
     log: str
     """The log's id, 32 hex digits."""
     format: str
     position: Position
-    """Where the replica's latest history ended."""
+    """The end of the replica's latest history."""
     time: int
     """When that was, in microseconds since 1970."""
     segments: tuple[CheckpointSegment, ...]

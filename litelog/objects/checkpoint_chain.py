@@ -63,7 +63,7 @@ def decode_stored(key: str, body: bytes) -> StoredCheckpoint:
 
 
 def find_fault(before: StoredCheckpoint, after: Checkpoint) -> str | None:
-    """What shows that ``after`` does not continue ``before``; None if it does."""
+    """Find the contradiction if ``after`` does not continue ``before``; None if it does."""
     older = before.checkpoint
     faults = (
         (after.previous != before.digest, f"does not name {before.key}"),

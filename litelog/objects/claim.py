@@ -65,7 +65,7 @@ class Encryption:
     """How the objects of a generation are encrypted."""
 
     recipients: tuple[str, ...]
-    """Who can read them: public keys, and the names of other kinds."""
+    """The recipients who can read them: public keys, and the names of other kinds."""
     keys: tuple[str, ...]
     """The generation's key, wrapped for the recipients: ``<kind>:<base64>``."""
     mac: str = ""

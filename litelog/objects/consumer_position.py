@@ -62,7 +62,7 @@ class ConsumerPosition:
 
 @dataclass(frozen=True, slots=True)
 class PositionObject:
-    """What an object of a replica says about a consumer."""
+    """A replica's object about a consumer."""
 
     consumer: str
     position: ConsumerPosition

@@ -41,7 +41,8 @@ _GENERATION = re.compile(r"(?:generations|checkpoints)/([0-9a-f]{16})/.*", re.DO
 
 
 class Fencing(StrEnum):
-    """What keeps the owners of a replica apart. A claim's name states it, no matter what the store can do today."""
+    """The means that keeps the owners of a replica apart. A claim's name states it, no matter what the store can do
+    today."""
 
     REQUIRED = "required"
     """The store fences: it refuses one of two create-only puts of a key. litelog refuses a store that does not."""

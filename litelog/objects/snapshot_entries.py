@@ -223,7 +223,7 @@ MANY = 4096
 def read_entries(first: int, count: int, written: object) -> Sequence[SnapshotEntry]:
     """The ``count`` entries from index ``first`` on that ``write_entries`` wrote. Raises ValueError for anything else.
 
-    Checks each entry by itself. The snapshot checks them against each other.
+    Checks each entry alone. The snapshot checks them against each other.
     """
     if not isinstance(written, dict) or set(written) != _COLUMNS:
         raise ValueError("segments are not a table of the columns of a snapshot's entries")

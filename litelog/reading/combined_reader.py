@@ -149,7 +149,7 @@ class CombinedReader(RecordStream):
                 the first source.
             end: The first sequence that is not returned; None: no limit.
             follow: Wait for new records at the end of the first source. Without it, reading ends there.
-            on_gap: What to do about records that no source holds any more: raise OffsetJumpError once and then
+            on_gap: What to do about records that no source still holds: raise OffsetJumpError once and then
                 continue, or continue at once.
             attempts: How often in a row requests may fail before the error is raised; None: any number of times. If
                 other sources can be read, reading that does not follow ends then, at their end.
@@ -296,7 +296,7 @@ class CombinedReader(RecordStream):
             self._jump(min(firsts))
 
     def _open_present(self, number: int, source: RecordSource, limit: int | None, *, waits: bool) -> Columns | None:
-        """As ``_open``. A source that is away is asked again only from time to time."""
+        """As ``_open``. A source that is away is tried again only from time to time."""
         outage = self._outages.get(number)
         if outage is not None and self._clock.monotonic() < outage.until:
             raise outage.error

@@ -54,7 +54,7 @@ LISTINGS = 2
 
 @dataclass(frozen=True, slots=True)
 class BaseSnapshot:
-    """Where reading a generation begins: at its claim's first index, or with a snapshot."""
+    """The start of reading a generation: its claim's first index, or a snapshot."""
 
     claim: Claim
     snapshot: Snapshot | None

@@ -35,7 +35,7 @@ class GenerationEnd:
     slot: Position
     """Its next slot; the terminal's position if it has ended."""
     last: WalHeader | None
-    """The last WAL segment before the slot; None if there is none, or none any more."""
+    """The last WAL segment before the slot; None if there is none, or it is gone."""
     digest: str
     """SHA-256 of the object before the slot: that WAL segment, or the snapshot. Empty if neither exists, or if the
     generation never began (``never_began``)."""

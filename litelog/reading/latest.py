@@ -334,8 +334,8 @@ def read_claims(
 def _missing_claim(client: ReplicaClient, names: Sequence[ClaimName], read: Sequence[Claim]) -> ReplicaGapError | None:
     """Find a claim that is missing, and must exist because another object refers to it.
 
-    A caller notices by itself that the newest claim is missing: the terminal before that generation names it. An
-    isolated generation may have no terminal before it, but its objects show that it was claimed.
+    A caller notices without this check that the newest claim is missing: the terminal before that generation names it.
+    An isolated generation may have no terminal before it, but its objects show that it was claimed.
     """
     for before, after in pairwise(names):
         if after.epoch > before.epoch + 1:

@@ -72,7 +72,7 @@ class SealedBatch:
 
 @dataclass(frozen=True, slots=True)
 class SealedStart:
-    """Where to begin in the first sealed segment to read."""
+    """The start in the first sealed segment to read."""
 
     offset: int = 0
     """An offset at which a commit starts, or all records end."""

@@ -47,12 +47,12 @@ class StartRequest:
 
 @dataclass(frozen=True, slots=True)
 class FoundStart:
-    """Where to begin in the contents of a generation."""
+    """The start in the contents of a generation."""
 
     entry: int | None
     """The number of the first sealed segment to read, in ``base.entries``; None for none."""
     sealed: SealedStart
-    """Where to begin in it."""
+    """The start in it."""
     wal: int
     """The number of the first WAL segment to read, in ``wal``, if no sealed segment is read."""
 

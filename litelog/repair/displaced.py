@@ -53,7 +53,7 @@ class Displaced:
     first: int | None = None
     """The first sequence of the first one; None if there is none."""
     begin: int = 0
-    """Where the first one stands in the local log segment."""
+    """The offset of the first one in the local log segment."""
     is_readable: bool = True
     """Whether all of the local bytes could be read. Of a compressed log segment, a piece may be damaged."""
     end: int = 0

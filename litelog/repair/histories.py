@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HeldFile:
-    """What a history holds of a log segment: its first ``size`` bytes."""
+    """The part of a log segment that a history holds: its first ``size`` bytes."""
 
     size: int
     is_finished: bool
@@ -42,7 +42,7 @@ class History:
         self.generation = str(generation.claim.generation)
 
     def held(self, name: str) -> HeldFile | None:
-        """What it holds of the log segment ``name``; None if nothing. Raises StoreError."""
+        """Find the part of the log segment ``name`` that it holds; None if nothing. Raises StoreError."""
         file = self._bytes.find(name)
         if file is None:
             return None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RepairMethod(StrEnum):
-    """What is done about one damaged place."""
+    """The action for one damaged place."""
 
     REPLACE = "replace"
     """The bytes of the place are taken from a replica."""
@@ -55,7 +55,7 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True)
 class PlacePlan:
-    """What is done about one damaged place."""
+    """The action for one damaged place."""
 
     kind: LocalAnomalyKind
     file: str
@@ -86,7 +86,7 @@ class PlacePlan:
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """What a repair does to a log."""
+    """The changes that a repair makes to a log."""
 
     report: LocalReport
     """The check that found the damage."""

@@ -31,14 +31,14 @@ NO_REPLICA = "no replica was given that could hold it"
 
 @dataclass(frozen=True, slots=True)
 class _Supply:
-    """What one history can supply of one log segment."""
+    """The bytes of one log segment that one history can supply."""
 
     history: History
     held: HeldFile
     places: tuple[DamagedPlace, ...]
     """The places whose bytes it holds."""
     notes: dict[DamagedPlace, str]
-    """What a person should know of a place."""
+    """A note for a person about a place."""
 
 
 class RepairPlanner:
@@ -132,7 +132,8 @@ class RepairPlanner:
                 yield f"{format_count(count, 'good commit')} after the damage, not where the log continues"
 
     def _try(self, history: History, name: str, doubts: list[str]) -> _Supply | None:
-        """What a history can supply of a damaged log segment. Adds to ``doubts`` why a torn tail may not be cut."""
+        """Find the bytes of a damaged log segment that a history can supply. Adds to ``doubts`` why a torn tail may not
+        be cut."""
         try:
             held = history.held(name)
             if held is None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """Where a history holds the commits of a local log segment."""
+    """The place where a history holds the commits of a local log segment."""
 
     name: str
     """The log segment in the history."""
@@ -63,7 +63,7 @@ def replace_displaced(
 
 
 class _WholeFiles:
-    """What one history holds of the log segments that would stay damaged."""
+    """The bytes that one history holds of the log segments that would stay damaged."""
 
     def __init__(self, files: LocalFiles, history: History, places: list[PlacePlan], names: list[str]) -> None:
         """``names``: the log segments, in the order of the log."""

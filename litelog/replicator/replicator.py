@@ -182,7 +182,7 @@ class Replicator:
 
     def status(self) -> list[ReplicaStatus]:
         """Return the status of every open replica."""
-        with self._run_state.changed:  # no thread begins to use a replica that is asked here
+        with self._run_state.changed:  # no thread begins to use a replica that is queried here
             now = self._clock.monotonic()
             return [status_of(task, now) for task in self._scheduler.tasks]
 

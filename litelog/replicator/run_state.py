@@ -23,7 +23,7 @@ class RunState:
         self.changed = threading.Condition(lock)
         """Notified when the main loop has something to do."""
         self.progress = threading.Condition(lock)
-        """Notified when a replica has made progress, or can make none any more."""
+        """Notified when a replica has made progress, or can no longer make any."""
         self.stopping = False
         self.stop_requested = threading.Event()
         """``stopping`` as an event, for waits that do not hold the lock."""

@@ -59,7 +59,7 @@ class ReplicaStatus:
     anomalies: int = 0
     """How many anomalies that verification found."""
     lost: str | None = None
-    """A description of what the replica lost for good: the log does not hold it any more, and a default restore begins
+    """A description of what the replica lost for good: the log no longer holds it, and a default restore begins
     after it. It stays until the replica is forgotten."""
     verify_error: str | None = None
     """Why the last verification failed."""

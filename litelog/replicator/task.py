@@ -65,7 +65,7 @@ BUSY = frozenset({Phase.SYNCING, Phase.SEALING})
 """The phases that end by themselves."""
 
 FINISHED = frozenset({*TERMINAL_PHASES, Phase.DONE, Phase.FAILED})
-"""The phases that need no thread any more."""
+"""The phases that no longer need a thread."""
 
 
 @dataclass(slots=True, eq=False)
@@ -201,7 +201,7 @@ class Duty(Protocol):
         """Start what is due. Return when something is due next, in monotonic seconds."""
 
     def stop(self, *, wait: bool) -> bool:
-        """Start nothing more. Return whether nothing runs any more.
+        """Start nothing more. Return whether everything has ended.
 
         With ``wait``, wait first for running work; for a second at most if that work may wait for a store."""
 

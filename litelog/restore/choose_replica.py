@@ -133,7 +133,7 @@ class _Chooser:
         self._agreed: dict[int, list[tuple[GenerationBytes, LogPosition]]] = {}
         """By the identity of a candidate: the histories that are the same as its own, and up to where."""
         self._held: dict[int, GenerationContents | None] = {}
-        """What was read of a client's latest generation to find it, by the client's identity."""
+        """The contents that were read to find a client's latest generation, by the client's identity."""
         self._helpers = list(clients)
         """The replicas that may supply lost bytes."""
 

@@ -49,7 +49,7 @@ class GrowingCopy:
         self.size = self._crc = 0
         """Its size in bytes, and the CRC-32C of its content."""
         self.expect = Expectation()
-        """What its next commit must be."""
+        """The expectation for its next commit."""
         self._recovered: int | None = None
         """The sequence after the last record that ``recover`` found."""
         self.appended = 0

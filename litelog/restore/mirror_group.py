@@ -47,7 +47,7 @@ ONCE_SECONDS = 1.0
 
 
 class MirrorPhase(Enum):
-    """What a mirror of a group does."""
+    """The state of a mirror in a group."""
 
     WAITING = "waiting"
     OPENING = "opening"

@@ -33,7 +33,7 @@ OnFork: TypeAlias = Literal["error", "new"]
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What a promoted mirror holds."""
+    """The contents of a promoted mirror."""
 
     folder: str
     source: str

@@ -42,7 +42,7 @@ class OpenedRestore:
 
     @property
     def plan(self) -> RestorePlan:
-        """What is restored."""
+        """The plan of the restore."""
         return self.choice.plan
 
     def run(

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to restore: everything in the latest generation, unless a field restricts it. At most one bound."""
+    """The requested extent of a restore: everything in the latest generation, unless a field restricts it. At most one
+    bound."""
 
     generation: Generation | None = None
     """Restore this generation instead of the latest one."""
@@ -78,7 +79,7 @@ class SealedSpan:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What a restore reads, and where it stops."""
+    """The objects that a restore reads, and its end."""
 
     replica: str
     claim: Claim
@@ -90,7 +91,7 @@ class RestorePlan:
     shipped: int
     """When the last planned object was shipped, in microseconds since 1970."""
     base: BaseSnapshot
-    """Where the WAL segments begin, and what they continue."""
+    """The beginning of the WAL segments, and what they continue."""
     sealed: tuple[SealedSpan, ...] = ()
     """The parts of sealed segments to read, in the order of their indexes: those of the base, and those that a WAL
     segment stands for."""

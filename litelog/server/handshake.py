@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class HandshakeLimits(Protocol):
-    """What a handshake needs of the limits of a server."""
+    """The limits of a server that a handshake needs."""
 
     request_seconds: float
     """How long it may take."""
@@ -40,7 +40,7 @@ class Handshake(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._early: list[bytes] = []
-        """What the client sent with the end of its handshake."""
+        """The bytes that the client sent with the end of its handshake."""
         self.waits_since = 0.0
         """When it began, in the event loop's seconds."""
 

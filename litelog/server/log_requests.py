@@ -1,4 +1,4 @@
-"""What a request under ``/logs`` asks for: parameters of the query, the range, the encoding.
+"""Parses requests under ``/logs``: parameters of the query, the range, the encoding.
 
 Specified in litelog/live/README.md.
 """
@@ -132,7 +132,7 @@ def name_of_log(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MoveRequest:
-    """Where a request moves a consumer."""
+    """The position to which a request moves a consumer."""
 
     revision: int | None
     """The revision that its position has; None: any."""

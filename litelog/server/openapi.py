@@ -105,7 +105,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What one method of a path does."""
+    """One method of a path."""
 
     method: str
     path: str

@@ -1,4 +1,4 @@
-"""What a token permits: the rights of a request, and how a stream ends when its token is revoked."""
+"""The permits of tokens: the rights of a request, and how a stream ends when its token is revoked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RevokedError(LogError):
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What the token of a request permits."""
+    """The permit of a request's token."""
 
     file: TokenFile
     given: str
@@ -76,7 +76,7 @@ class Tokens:
 
 
 def permit_of(request: Request) -> Permit | None:
-    """What the request's token permits; None if the daemon needs no token."""
+    """The permit of the request's token; None if the daemon needs no token."""
     return request.scope.get(PERMIT)
 
 

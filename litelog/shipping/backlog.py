@@ -50,7 +50,7 @@ class SealedLogSegment:
 
     entry: SnapshotEntry
     after: SourcePosition
-    """Where reading continues after it."""
+    """The position at which reading continues after it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the next checkpoint of a replica states: the log segments since the one before, and their digests.
+"""Collects the content of a replica's next checkpoint: the log segments since the one before, and their digests.
 
 Nothing is read that an earlier checkpoint states, except for the newest log segment: its digest is continued while the
 daemon runs, and made again after a restart.
@@ -46,7 +46,7 @@ class AcknowledgedSegment:
 
 @dataclass(frozen=True, slots=True)
 class NextContent:
-    """What the next checkpoint states. The log segments may be more than one checkpoint takes."""
+    """The content of the next checkpoint. The log segments may be more than one checkpoint takes."""
 
     segments: Sequence[AcknowledgedSegment]
     reason: str | None

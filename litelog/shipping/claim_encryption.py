@@ -115,7 +115,8 @@ class OwnerKeys:
         self._expected.add(claim.generation)
 
     def fingerprint(self, claim: Claim, settings: bytes) -> bytes:
-        """What only this owner can compute of ``settings`` of a generation that it has begun. Raises StateError."""
+        """Compute a digest of ``settings`` of a generation that this owner has begun. No other owner can. Raises
+        StateError."""
         return fingerprint(self._load() or self._make(), claim.generation, settings)
 
     def require_plain(self, claim: Claim) -> None:

@@ -110,7 +110,7 @@ class Owner:
         self._root = root or Rootless()
         self._encryption = encryption or PlainClaims()
         self.notes = ReplicatedNotes(folder.path, context.source.folder)
-        """What the replica holds sealed and named by a durable snapshot."""
+        """The log segments that the replica holds sealed and named by a durable snapshot."""
         self.proof = OwnershipProof(context, self._identity, self._root)
         """Shows whether a generation is still this owner's, and whole."""
         self._unfit = ""
@@ -118,9 +118,10 @@ class Owner:
         self._epoch_met = FIRST_EPOCH - 1
         """The newest epoch of which this owner found its own claim, which no listing had shown."""
         self._chosen: ClaimChosen | None = None
-        """Where the next call continues after a failure: what follows the choice of a claim is repeated."""
+        """The stage at which the next call continues after a failure: the steps after the choice of a claim are
+        repeated."""
         self._sealing: ClosedBelow | None = None
-        """Where the next call continues if nothing failed: finished log segments are being sealed."""
+        """The stage at which the next call continues if nothing failed: finished log segments are being sealed."""
         self.damaged: frozenset[str] = frozenset()
         """The keys of damaged sealed segments: no later generation relies on them."""
 

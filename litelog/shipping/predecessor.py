@@ -63,7 +63,7 @@ class Succession:
     salvaged: int | None = None
     """The index, in the predecessor, of the first log segment that is still whole there, if the rest was lost."""
     lost: str = ""
-    """What the replica lost for good."""
+    """The data that the replica lost for good."""
 
 
 class Predecessors:

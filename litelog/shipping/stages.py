@@ -96,7 +96,7 @@ class BacklogSealed:
     closed: ClosedBelow
     entries: tuple[SnapshotEntry, ...]
     place: SourcePosition
-    """Where reading of the log continues after them."""
+    """The position at which reading of the log continues after them."""
 
 
 @dataclass(frozen=True, slots=True)

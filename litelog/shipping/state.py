@@ -116,7 +116,7 @@ class Unclaimed:
     lost: str = ""
     """A description of what the replica lost for good since this owner began; empty if it lost nothing."""
     ended: OwnEnd | None = None
-    """Where the owner's last generation ended, if its newest WAL segment cannot be read."""
+    """The end of the owner's last generation, if its newest WAL segment cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

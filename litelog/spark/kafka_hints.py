@@ -40,7 +40,7 @@ _PREFIXES = {
 
 
 def kafka_hint(name: str) -> str | None:
-    """What to use instead of the Kafka option ``name`` (in lower case); None if Kafka has no such option."""
+    """Advise what to use instead of the Kafka option ``name`` (in lower case); None if Kafka has no such option."""
     if name in _HINTS:
         return _HINTS[name]
     return next((hint for prefixes, hint in _PREFIXES.items() if name.startswith(prefixes)), None)

@@ -82,7 +82,7 @@ _NO_BOUND = {
 """The options that bound what is read, and the word that means no bound."""
 
 _NO_BOUND_KINDS = {EARLIEST: StartKind.BEGINNING, LATEST: StartKind.END}
-"""What other words for no bound mean: ``oldest`` and ``now``, for example."""
+"""The meaning of other words for no bound: ``oldest`` and ``now``, for example."""
 
 _USE_A_VIEW = f"{NO_TABLE}: CREATE TEMPORARY VIEW v USING litelog OPTIONS (path 'URL')"
 _SPELLED = {name.lower(): name for name in READ_OPTIONS}
@@ -113,7 +113,7 @@ class Isolation(StrEnum):
 
 
 class Engine(StrEnum):
-    """What reads sealed segments in a batch."""
+    """The engine that reads sealed segments in a batch."""
 
     PYTHON = "python"
     JAVA = "java"

@@ -1,4 +1,4 @@
-"""What the holder of a store's credentials may do there, and the least policy that each kind of user needs.
+"""The rights of the holder of a store's credentials, and the least policy that each kind of user needs.
 
 ``litelog check`` reports both. A store that knows neither does not have the capability.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Deed(StrEnum):
-    """What somebody who holds the credentials may try."""
+    """The deeds that a holder of the credentials may try."""
 
     LIST = "list"
     READ = "read"
@@ -40,7 +40,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a store says about its protection, and what its credentials permit."""
+    """The protection of a store, and the rights of its credentials."""
 
     versions: str | None
     """``on``, ``suspended`` or ``off``: whether the store keeps earlier versions of objects; None: unknown."""
@@ -52,7 +52,7 @@ class Access:
     """For how long."""
     attempts: tuple[Attempt, ...]
     not_asked: tuple[str, ...]
-    """What could not be found out, each with the reason."""
+    """The facts that could not be found out, each with the reason."""
 
     def as_json(self) -> dict[str, object]:
         """As JSON values, for programs."""

@@ -58,7 +58,7 @@ class KeepsConsumers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyVersions:
-    """What a store that keeps versions of objects holds under one key."""
+    """The versions under one key, in a store that keeps versions of objects."""
 
     key: str
     contents: int

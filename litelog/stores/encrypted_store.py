@@ -74,7 +74,7 @@ class IdentityKeys:
 
 
 class _FoundGeneration(NamedTuple):
-    """What the claim of a generation says of its encryption."""
+    """The encryption of a generation, as its claim states it."""
 
     log: str
     """The log's id."""
@@ -174,7 +174,7 @@ class EncryptedStore:
             return self._keys.find(claim)
         self._keys.require_plain(claim)
         if self._refuses_downgrade and (before := self._find_encrypted_before(claim)) is not None:
-            advice = "to read it all the same, leave out the identity and name it with --generation"
+            advice = "to read it anyway, leave out the identity and name it with --generation"
             raise DowngradeError(claim.key, before.key, advice)
         return None
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DAMAGE_ADVICE = (
     "litelog verify {} lists what is damaged there. A restore from several replicas reads that from another one"
 )
-"""What a person can do about a damaged replica."""
+"""The advice about a damaged replica."""
 
 
 def open_retrying(

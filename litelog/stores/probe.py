@@ -63,7 +63,7 @@ class ProbeStep:
     reason: str = ""
     """Why it did not pass; empty if it did."""
     meaning: str = ""
-    """What the failure means for a replica there."""
+    """The meaning of the failure for a replica there."""
 
     def as_json(self) -> dict[str, object]:
         """The result as JSON values, for programs."""

@@ -75,7 +75,7 @@ def find_unchanged(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 
 def resident_bytes() -> int:
-    """What is resident of this process, in bytes."""
+    """The resident memory of this process, in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * _PAGE_BYTES
 

@@ -44,7 +44,7 @@ class LocalAnomaly:
     kind: LocalAnomalyKind
     file: str
     offset: int
-    """Where it begins, in bytes from the log segment's start."""
+    """Its beginning, in bytes from the log segment's start."""
     end: int | None
     """The offset at which the next good commit begins, or the log segment's size; None if all of its bytes are good."""
     sequence: int | None

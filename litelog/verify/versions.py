@@ -31,7 +31,7 @@ NO_VERSIONS = "the bucket keeps no versions, so a deletion of the newest object 
 
 @dataclass(slots=True)
 class _Seen:
-    """What the listing shows of a generation."""
+    """The facts of a generation in the listing."""
 
     newest: KeyVersions | None = None
     """Its newest snapshot, hidden or not."""

@@ -39,7 +39,7 @@ PARALLELISM = 4
 
 @dataclass(slots=True)
 class _Names:
-    """What the names of a generation's objects say."""
+    """The facts in the names of a generation's objects."""
 
     offsets: dict[int, int] = field(default_factory=dict)
     """The lowest offset of a WAL segment, by index."""

@@ -52,7 +52,8 @@ class ModelFiles:
 
 
 def _load_file(path: str) -> Any:
-    """What botocore's own loader returns for ``path``, the name of a file without its ending, less what is not used."""
+    """Load what botocore's own loader returns for ``path``, the name of a file without its ending, less the unused
+    parts."""
     if os.path.isfile(f"{path}.json"):
         with open(f"{path}.json", "rb") as file:
             content = file.read()

@@ -286,7 +286,7 @@ def _file(name: str, value: str | None) -> str | None:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {value}: {error}") from error
     if kind not in (None, "a folder"):  # a folder of certificates is fine
-        raise ConfigError(f"{name}: {value} is {kind}, and not a regular file")
+        raise ConfigError(f"{name}: {value} is {kind}, not a regular file")
     return value
 
 

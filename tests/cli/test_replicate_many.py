@@ -115,7 +115,7 @@ def test_events_without_a_reader_do_not_delay_the_end(tree: Command) -> None:
     ("text", "reason"),
     [
         (TREE + "wrong: key\n", "unknown key"),
-        (TREE.replace("replicas/{name}", "nowhere://{name}"), "in force"),
+        (TREE.replace("replicas/{name}", "nowhere://{name}"), "in effect"),
         (TREE.replace("state-dir: state", "state-dir: other"), "state-dir"),
     ],
 )

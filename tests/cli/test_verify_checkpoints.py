@@ -47,7 +47,7 @@ def test_a_replica_that_grew_holds_its_checkpoint_and_gets_the_next_one(shipped:
     ship(shipped)
     done = verify(shipped, "backup", "c1", "--save-checkpoint", "c2", *SIGN)
     assert done.code == ExitCode.DONE, done.out
-    assert done.out.splitlines()[-1].endswith(f"signed by {KEY}: the replica holds the bytes of 1 log segment of it")
+    assert done.out.splitlines()[-1].endswith(f"signed by {KEY}: the replica holds the bytes of its 1 log segment")
     first, second = (json.loads((shipped.folder / name).read_text()) for name in ("c1", "c2"))
     assert (first["next"], second["next"], len(second["previous"]), "previous" in first) == (100, 200, 64, False)
     (report,) = verify(shipped, "backup", "c2", "--json").lines

@@ -111,7 +111,7 @@ def append(
 
 
 def _acknowledgement(url: str | None, timeout: float | None, config_file: str | None) -> MirrorAcknowledgement | None:
-    """What each commit waits for; None: nothing."""
+    """The acknowledgement that each commit waits for; None: none."""
     if url is None:
         if timeout is not None or config_file is not None:
             raise click.UsageError("--mirror-timeout and --config need --mirrored-at")

@@ -89,7 +89,7 @@ def generations(place: str, config_file: str | None, wide: bool, as_json: bool) 
 
 
 def _notes(facts: ListedGeneration) -> Iterator[str]:
-    """What is unusual about a generation."""
+    """The unusual facts about a generation."""
     if facts.reason:
         yield f"{facts.generation} {facts.relation}: {facts.reason}"
     if facts.damage:

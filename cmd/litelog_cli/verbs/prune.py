@@ -67,7 +67,7 @@ Examples:
   litelog prune file:///backup/events --max-bytes 10GiB --json
   litelog prune s3://backups/events --as-pruner --max-age 30d --confirm
 \b
-A daemon prunes by itself, as its configuration says. This command is for
+A daemon prunes automatically, as its configuration says. This command is for
 replicas whose daemon is stopped, or has no-delete. With no-delete, run it on any
 machine while the daemon runs. Without --confirm it deletes nothing.
 Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,

@@ -95,7 +95,7 @@ of that log's replicas.
 --all restores every log of the configuration. Logs in folders of logs are
 found by listing the replicas, even if their folders are lost. A log that cannot
 be restored does not stop the others; the exit code is the highest of all. A
-time ends each log by itself: logs have no common point in time.
+time ends each log separately: logs have no common point in time.
 """
 )
 @click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1, type=PLACE)

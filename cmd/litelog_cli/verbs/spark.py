@@ -113,7 +113,7 @@ def export(
     shape["merge_on"] = merge_on
     if is_fleet(replica_url):
         if iceberg_table is not None:
-            raise click.UsageError("--iceberg-table names one table: export each log by itself")
+            raise click.UsageError("--iceberg-table names one table: export the logs one by one")
         shape["target_options"] = dict(target_option) or None
         report = collect_report("export", common, export_fleet, replica_url, target, **shape)
         rows = sum(row.records or 0 for row in report)

@@ -438,7 +438,7 @@ def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None, *, ha
         yield f"sampled {scope.share * 100:g}% of the contents: --sample {scope.share * 100:g}% --seed {scope.seed}"
     if report.against is not None:
         with_log = report.against
-        older = f", {format_count(with_log.gone, 'older one')} not in the log any more" if with_log.gone else ""
+        older = f", {format_count(with_log.gone, 'older one')} no longer in the log" if with_log.gone else ""
         yield (
             f"compared {format_count(with_log.files, 'log segment')} ({format_size(with_log.bytes)}) with "
             f"{with_log.folder}{older}; {format_size(with_log.behind)} there are not in the replica yet"

@@ -1,4 +1,4 @@
-"""The headers of Kafka's records, as a column: found for all records at once, and copied when they are asked for.
+"""The headers of Kafka's records, as a column: found for all records at once, and copied on request.
 
 header: varint length of the key (at least 0) | key | varint length of the value (-1 null) | value
 """

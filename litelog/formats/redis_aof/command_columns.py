@@ -1,6 +1,6 @@
 """The columns of commands besides key and value: what Redis calls the command, its arguments, and the time noted at it.
 
-They are found in the commands' bytes when they are asked for.
+They are found in the commands' bytes on request.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _read_number(array: npt.NDArray[np.uint8], start: Int64s, stop: Int64s) -> I
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsColumn:
-    """The words of commands after their names. Each command is taken apart by itself."""
+    """The words of commands after their names. Each command is parsed separately."""
 
     data: memoryview
     starts: Int64s

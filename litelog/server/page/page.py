@@ -193,7 +193,7 @@ def page_headers() -> dict[str, str]:
 
 
 def _name_reason(reason: Reason) -> str:
-    """What it makes of the replica, in a word or two."""
+    """Its effect on the replica, in a word or two."""
     condition = CONDITIONS.get(reason.kind)
     return "not replicated" if condition is None else condition.value
 

@@ -62,7 +62,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What one compaction replaces."""
+    """The files that one compaction replaces."""
 
     number: int
     groups: tuple[FileGroup, ...]

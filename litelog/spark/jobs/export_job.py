@@ -95,7 +95,8 @@ TASK_BYTES = 128 << 20
 """Uncompressed bytes of the log that one task exports."""
 
 EVOLVING = {("partition_by", "iceberg")}
-"""What later runs may change, by the kind of table. Other readers of a folder or a Delta table allow no change."""
+"""The settings that later runs may change, by the kind of table. Other readers of a folder or a Delta table allow no
+change."""
 
 KEPT_COLUMNS = ("sequence", "timestamp", "key")
 """The columns of a log that every table has."""

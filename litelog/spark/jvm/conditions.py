@@ -1,4 +1,4 @@
-"""What a query asks for, in the words of Spark: the texts of the optimizer's conditions and aggregates.
+"""Parses what a query asks for, in the words of Spark: the texts of the optimizer's conditions and aggregates.
 
 Java passes on what ``toString`` of each expression says. A text with none of the forms here is left to Spark.
 """

@@ -92,7 +92,7 @@ class HeldPlan:
         return condition.column == "key" or bool(self.facts[f"by_{condition.column}"])
 
     def aggregates(self, groups: Sequence[str], functions: Sequence[str]) -> dict[str, Any] | None:
-        """What is known of the aggregates of a query, or how tasks total records by their keys.
+        """Find what is known of the aggregates of a query, or how tasks total records by their keys.
 
         ``KeyTotals.java`` describes the fields. Returns None if Spark has to make the aggregates of all records.
         """
@@ -151,7 +151,8 @@ class HeldPlan:
         return [read_log(described) for described in self.facts["logs"]]
 
     def _known(self, logs: Sequence[QueriedLog]) -> dict[str, Numbers] | None:
-        """What is known of the records of each object, as columns, and its log; None if some object does not say it."""
+        """The stated facts about the records of each object, as columns, and its log; None if an object does not state
+        them."""
         sealed = self.rows["kind"] == Kind.SEALED
         stated: list[tuple[int, ...]] = []
         for row in self.rows[~sealed]:

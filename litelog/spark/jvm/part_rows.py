@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Kind(IntEnum):
-    """Who reads a part, and what its extra bytes hold."""
+    """The reader of a part, and what its extra bytes hold."""
 
     SEALED = 0
     """Java reads a sealed segment. The extra bytes name its generation and its file, as JSON."""

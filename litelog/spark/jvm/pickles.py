@@ -21,7 +21,7 @@ _PARTS = frozenset(
         *(Claim, Encryption, Relation, Fencing, Position, ChainState, Identity),
     )
 ) | {("array", "array"), ("array", "_array_reconstructor")}
-"""What a pickled part of a plan may name."""
+"""The names that a pickled part of a plan may hold."""
 
 
 def pickled(value: object) -> bytes:

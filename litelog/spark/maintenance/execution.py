@@ -44,7 +44,7 @@ PARALLELISM = 4
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done, after the plan that it began with."""
+    """The outcome, after the plan that it began with."""
 
     plan: MaintenancePlan
     generation: Generation | None

@@ -137,7 +137,7 @@ class MergedBytes:
 
     @property
     def ends(self) -> list[int]:
-        """Where each log segment ends, in bytes."""
+        """The end of each log segment, in bytes."""
         return self._starts[1:]
 
     @property

@@ -65,7 +65,7 @@ class WriteInProgressError(FencedError):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceOptions:
-    """What to do, and to which limits."""
+    """The requested work, and its limits."""
 
     policy: RetentionPolicy = field(default_factory=RetentionPolicy)
     """Without limits, nothing is pruned."""
@@ -89,7 +89,7 @@ class MaintenanceOptions:
 
 @dataclass(frozen=True, slots=True)
 class MaintenancePlan:
-    """What maintenance does to a replica."""
+    """The plan of the maintenance of a replica."""
 
     names: tuple[ClaimName, ...]
     """All claims, when this was planned. A newer one makes the plan void."""
@@ -102,7 +102,7 @@ class MaintenancePlan:
     orphans: tuple[IndexedInfo, ...]
     """Sealed segments that no snapshot names, of writes that are over."""
     retention: RetentionPlan | None
-    """What the policy deletes; None without limits."""
+    """The objects that the policy deletes; None without limits."""
     seen: frozenset[int]
     """The indexes of all sealed segments of the latest generation."""
     is_newest_begun: bool
@@ -146,7 +146,7 @@ def plan_maintenance(
     gathering: Gathering | None = None,
     walk: Callable[[int], None] | None = None,
 ) -> MaintenancePlan:
-    """What maintenance does to a replica at ``now``, in microseconds since 1970. ``walk`` is called with the number of
+    """Plan the maintenance of a replica at ``now``, in microseconds since 1970. ``walk`` is called with the number of
     generations before any of them is read.
 
     Costs three listings for each generation, and a GET for each claim, for each snapshot that ``gathering`` has not

@@ -47,8 +47,8 @@ class ScanInput:
 
     url: str = field(repr=False)
     name: str = ""
-    """What the column ``log``, messages and a stream's offsets call it: its whole path, without secrets. If another log
-    has the same path at another endpoint, ``#`` and a checksum of the endpoint follow."""
+    """Its name in the column ``log``, in messages and in a stream's offsets: its whole path, without secrets. If
+    another log has the same path at another endpoint, ``#`` and a checksum of the endpoint follow."""
     folder: str | None = None
     format: str | None = None
     """For a replica: the requested format, which must be the replica's own."""

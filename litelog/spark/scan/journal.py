@@ -27,7 +27,7 @@ GAZETTE = "gazette"
 
 @dataclass(frozen=True, slots=True)
 class JournalPartition:
-    """What one task reads. The repr leaves out the URL, which may hold a secret."""
+    """The part that one task reads. The repr leaves out the URL, which may hold a secret."""
 
     url: str = field(repr=False)
     store: Mapping[str, str] = field(repr=False)

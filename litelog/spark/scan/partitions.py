@@ -107,7 +107,7 @@ class WalPiece:
     starts_log: bool
     """Whether nothing known comes before it."""
     start: Position | None = None
-    """Where in the first one the piece begins. None: at its first byte."""
+    """The offset in the first one at which the piece begins. None: its first byte."""
 
     def __len__(self) -> int:
         return len(self.indexes)

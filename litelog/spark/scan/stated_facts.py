@@ -1,4 +1,4 @@
-"""What objects state of their records, in snapshots, footers and headers, without the log itself."""
+"""Reads what objects state of their records, in snapshots, footers and headers, without the log itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARALLELISM = 16
 
 
 def stated_facts(part: LogPart) -> list[list[int] | None]:
-    """What each object of a part says of its records: first sequence, next, how many, and their times.
+    """The facts that each object of a part states of its records: first sequence, next, how many, and their times.
 
     None for an object that does not say all of this. Objects without records are left out.
     """

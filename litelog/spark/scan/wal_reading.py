@@ -275,7 +275,7 @@ class _WalReader:
         return found
 
     def _end_of(self, last: Position, length: int) -> int:
-        """Where the plan's last WAL segment, now removed, ended: where the next one was shipped."""
+        """The end of the plan's last WAL segment, now removed: the position of the next one that was shipped."""
         task = self._task
         pieces = self._list_again(last)
         entry = pieces.base.snapshot.entry(last.index) if pieces.base.snapshot is not None else None

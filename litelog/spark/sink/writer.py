@@ -36,7 +36,7 @@ THREADS = 2
 
 @dataclass(frozen=True, slots=True)
 class RunningTask:
-    """What Spark tells a task of itself."""
+    """The facts that Spark gives a task about itself."""
 
     partition: int
     attempt: int

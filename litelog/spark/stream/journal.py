@@ -36,7 +36,7 @@ VERSION = 1
 
 @dataclass(slots=True)
 class _Ahead:
-    """What is known of the journal from an offset on, and not in a batch yet."""
+    """The known part of the journal from an offset on that is not in a batch yet."""
 
     at: int
     spans: list[Span]

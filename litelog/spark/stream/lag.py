@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamLag:
-    """What a query had not processed of one log when it planned its last batch. The batch itself counts as processed.
+    """The part of one log that a query had not processed when it planned its last batch. The batch itself counts as
+    processed.
 
     None: it is not known.
     """

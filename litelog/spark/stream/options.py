@@ -54,7 +54,7 @@ _OWN = {name.lower(): name for name in STREAM_OPTIONS}
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """Where a stream begins in a log that it meets for the first time."""
+    """The start of a stream in a log that it meets for the first time."""
 
     is_latest: bool = False
     """At the current end. If all fields are unset: at the first record that exists."""
@@ -83,7 +83,7 @@ class StreamOptions:
     discovery_interval: float
     """Seconds between two looks for new logs that match a pattern."""
     starts: Mapping[str, StreamStart] = field(default_factory=dict)
-    """Where the stream begins in single logs, by the name that the user wrote."""
+    """The start of the stream in single logs, by the name that the user wrote."""
 
     def starts_of(self, logs: Sequence[str]) -> dict[str, StreamStart]:
         """The start of the stream in each of these logs, which are all that it knows at first.

@@ -21,7 +21,7 @@ from tests.sampling import SEED, examples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-needs_library = pytest.mark.skipif(not can_hash(), reason="there is no compiled SHA-256 for this processor")
+needs_library = pytest.mark.skipif(not can_hash(), reason="no SHA-256 is compiled for this processor")
 
 BYTES = random.Random(SEED).randbytes(1 << 20)
 SIZES = st.one_of(st.sampled_from((0, 1, 55, 56, 63, 64, 65, 128, LEAST_BYTES)), st.integers(0, 3 * LEAST_BYTES))
@@ -135,5 +135,5 @@ def test_without_the_library_hashlib_does_the_work() -> None:
         assert not isinstance(digest, JointSha256)
         digest.update(BYTES)
         assert digest.hexdigest() == expected([BYTES])
-        with pytest.raises(RuntimeError, match="no compiled SHA-256"):
+        with pytest.raises(RuntimeError, match="no SHA-256 was compiled"):
             JointSha256(0)

@@ -8,7 +8,7 @@ import pytest
 
 from litelog.native.digests import State, can_hash
 
-pytestmark = pytest.mark.skipif(not can_hash(), reason="there is no compiled SHA-256 for this processor")
+pytestmark = pytest.mark.skipif(not can_hash(), reason="no SHA-256 is compiled for this processor")
 
 
 def padded(data: bytes) -> memoryview:
