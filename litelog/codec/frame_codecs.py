@@ -57,8 +57,9 @@ class FrameDecoder:
 
     find: Callable[[Buffer], Frame]
     """Returns the only data frame of the bytes given, which end with it. Raises FrameError."""
-    decompress: Callable[[Buffer, Frame], memoryview]
-    """Decompresses a frame that ``find`` found, of the same bytes. Raises FrameError."""
+    decompress: Callable[[Buffer, Frame, memoryview | None], memoryview]
+    """Decompresses a frame that ``find`` found, of the same bytes. Raises FrameError. The last argument may receive the
+    content, and has as many bytes; None: a new buffer."""
     checksum: Callable[[Buffer], int]
     """Returns the content checksum of the frame that holds the bytes given."""
 

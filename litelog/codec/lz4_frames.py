@@ -27,6 +27,7 @@ import lz4.block
 import lz4.frame
 import xxhash
 
+from litelog.codec.page_buffer import make_page_buffer
 from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 
@@ -176,9 +177,9 @@ def find_frame(data: Buffer) -> Frame:
     return found[0]
 
 
-def decompress_known_frame(data: Buffer, frame: Frame) -> memoryview:
+def decompress_known_frame(data: Buffer, frame: Frame, into: memoryview | None = None) -> memoryview:
     """``decompress_frame`` for bytes that another checksum has shown to be the writer's."""
-    return decompress_frame(data, frame, known=True)
+    return decompress_frame(data, frame, known=True, into=into)
 
 
 def decompress_frame(data: Buffer, frame: Frame, *, known: bool = False, into: memoryview | None = None) -> memoryview:
@@ -198,12 +199,14 @@ def decompress_frame(data: Buffer, frame: Frame, *, known: bool = False, into: m
     return content
 
 
-def decompress_joined(data: Buffer, frames: Sequence[Frame]) -> memoryview:
+def decompress_joined(data: Buffer, frames: Sequence[Frame], offset: int = 0) -> memoryview:
     """Decompress frames into one buffer, without another copy. The bytes of a single frame that stores them stay where
-    they are."""
+    they are. Those of several frames lie as in a file from ``offset`` on (``make_page_buffer``)."""
     if len(frames) == 1:
         return decompress_frame(data, frames[0])
-    content = memoryview(bytearray(0)) if not frames else _make_buffer(sum(frame.size for frame in frames))
+    if not frames:
+        return memoryview(b"")
+    content = make_page_buffer(sum(frame.size for frame in frames), offset)
     at = 0
     for frame in frames:
         room = content[at : at + frame.size]
@@ -212,13 +215,6 @@ def decompress_joined(data: Buffer, frames: Sequence[Frame]) -> memoryview:
             room[:] = found
         at += frame.size
     return content
-
-
-def _make_buffer(size: int) -> memoryview:
-    """A buffer that is not filled with zeros first."""
-    import numpy as np  # noqa: PLC0415 - what reads only small objects starts without it
-
-    return np.empty(size, np.uint8).data
 
 
 def decompress_frames(data: Buffer, limit: int) -> bytes:
@@ -280,7 +276,7 @@ class BlockDecompressor:
         written = self._call(source.ctypes.data, content.ctypes.data, len(source), size)
         if written < 0:
             raise RuntimeError(f"a bad block, at or before its byte {-written}")
-        return content.data[:written]
+        return (content.data if into is None else into)[:written]
 
 
 def _header_checksum(descriptor: Buffer) -> int:

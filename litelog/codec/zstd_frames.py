@@ -81,8 +81,9 @@ def find_zstd_frame(data: Buffer) -> Frame:
     return Frame(start, len(view), stated.content_size, skippable=False)
 
 
-def decompress_zstd_frame(data: Buffer, frame: Frame) -> memoryview:
-    """Decompress ``frame``, which ``find_zstd_frame`` found. Raises FrameError if it is not whole, or not alone."""
+def decompress_zstd_frame(data: Buffer, frame: Frame, into: memoryview | None = None) -> memoryview:  # noqa: ARG001
+    """Decompress ``frame``, which ``find_zstd_frame`` found. Raises FrameError if it is not whole, or not alone.
+    ``into``: is not used, as the package has no such way."""
     view = memoryview(data)[frame.start : frame.end]
     try:
         content: bytes = _tools().decompressor.decompress(view, max_output_size=frame.size, allow_extra_data=False)

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 from litelog.codec.checksum import crc32c
 from litelog.codec.frame_codecs import DECODERS
 from litelog.codec.lz4_frames import FrameError, content_checksum
+from litelog.codec.page_buffer import make_page_buffer
 from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import Expectation, FinishedTail, Scan
+from litelog.objects.frame_table import frames_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Buffer
 
     from litelog.formats import LogFormat
@@ -31,12 +35,15 @@ class DecodedRun:
         return self.scan.start
 
 
-def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> memoryview:
+def decode_frame(
+    key: str, footer: SealedFooter, number: int, body: Buffer, into: memoryview | None = None
+) -> memoryview:
     """Decompress frame ``number`` from its bytes in the object, and check it against the footer.
 
     Checks the length, the CRC-32C of these bytes, the content checksum that they end with, and the CRC-32C of the
     content. A CorruptObjectError names ``key`` and what is wrong. ``decode_run`` checks the commits in the frame.
-    ConfigError shows that the codec needs a package that is missing.
+    ConfigError shows that the codec needs a package that is missing. ``into``: receives the content, and has its size;
+    None: a new buffer.
     """
     frame, decoder = footer.frames[number], DECODERS[footer.codec]
     view = memoryview(body).cast("B")
@@ -51,41 +58,71 @@ def decode_frame(key: str, footer: SealedFooter, number: int, body: Buffer) -> m
             raise CorruptObjectError(key, f"length of {what}", frame.length, found.size)
         if (checksum := content_checksum(view)) != frame.checksum:
             raise CorruptObjectError(key, f"content checksum of {what}", f"{frame.checksum:#010x}", f"{checksum:#010x}")
-        data = decoder.decompress(view, found)
+        data = decoder.decompress(view, found, into)
     except FrameError as error:
         raise CorruptObjectError(key, f"{what}: {error.reason}") from error
     except MemoryError as error:
         raise NotEnoughMemoryError(key) from error
     if (crc := crc32c(data)) != frame.crc:
         raise CorruptObjectError(key, f"CRC-32C of {what}", f"{frame.crc:#010x}", f"{crc:#010x}")
+    if into is not None and data.obj is not into.obj:
+        into[:] = data
+        return into
     return data
 
 
-def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_format: LogFormat) -> DecodedRun:
+def decode_run(
+    key: str, footer: SealedFooter, run: range, body: Buffer, log_format: LogFormat, into: memoryview | None = None
+) -> DecodedRun:
     """Decode a run of frames (``FrameTable.runs``, ``run_of``) from their bytes in the object.
 
     Checks each frame, that the run consists of whole commits, that they match the footer, and that they continue the
     run before and are continued by the run after. The contents and timestamps of commits were checked when these very
     bytes were sealed; ``check_run`` checks them again. A CorruptObjectError names ``key``; a CorruptCommitError or
-    SequenceGapError names the log segment.
+    SequenceGapError names the log segment. ``into``: as ``decode_frames``.
     """
-    data = decode_frames(key, footer, run, body)
+    data = decode_frames(key, footer, run, body, into)
     frame = footer.frames[run.start]
     scan = log_format.scan(footer.path, data, frame.offset, Expectation(frame.first), known=True)
     scan = replace(scan, lowest=frame.lowest, highest=frame.highest)
     return DecodedRun(data, check_scan(key, footer, run, data, scan, log_format))
 
 
-def decode_frames(key: str, footer: SealedFooter, run: range, body: Buffer) -> memoryview:
-    """The bytes of a run of frames, each checked as ``decode_frame`` does."""
-    view = memoryview(body).cast("B")
-    size = len(footer.frames.stored_range(run))
+def decode_runs(
+    key: str, footer: SealedFooter, runs: Sequence[range], body: Buffer, log_format: LogFormat
+) -> memoryview:
+    """The bytes of runs of frames that lie back to back, each checked as ``decode_run`` does. They lie in memory as in
+    the log segment's pages (``make_page_buffer``)."""
+    view, whole = memoryview(body).cast("B"), frames_of(runs)
+    content = footer.frames.content_range(whole)
+    try:
+        data = make_page_buffer(len(content), content.start)
+    except MemoryError as error:
+        raise NotEnoughMemoryError(key) from error
+    for run in runs:
+        part = footer.frames.content_range(run)
+        room = data[part.start - content.start : part.stop - content.start]
+        decode_run(key, footer, run, footer.frames.stored_part(view, whole, run), log_format, room)
+    return data
+
+
+def decode_frames(
+    key: str, footer: SealedFooter, run: range, body: Buffer, into: memoryview | None = None
+) -> memoryview:
+    """The bytes of a run of frames, each checked as ``decode_frame`` does. ``into``: receives them, and has their size;
+    None: a new buffer."""
+    frames, view = footer.frames, memoryview(body).cast("B")
+    size, first = len(frames.stored_range(run)), frames.content_range(run).start
     if len(view) != size:
         raise CorruptObjectError(key, f"bytes of frames {run.start} to {run.stop - 1}", size, len(view))
     pieces = []
     for number in run:
-        part = footer.frames.stored_part(view, run, range(number, number + 1))
-        pieces.append(decode_frame(key, footer, number, part))
+        alone = range(number, number + 1)
+        content = frames.content_range(alone)
+        room = None if into is None else into[content.start - first : content.stop - first]
+        pieces.append(decode_frame(key, footer, number, frames.stored_part(view, run, alone), room))
+    if into is not None:
+        return into
     return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
 

@@ -204,9 +204,10 @@ class WalSegment:
         self._check(length, crc)
 
     def data(self) -> memoryview:
-        """The run's bytes, checked."""
+        """The run's bytes, checked. Many of them lie in memory as in the log segment's pages (``make_page_buffer``)."""
         try:
-            content = decompress_joined(self.body, [frame for frame in walk_frames(self.body) if not frame.skippable])
+            frames = [frame for frame in walk_frames(self.body) if not frame.skippable]
+            content = decompress_joined(self.body, frames, self.header.offset)
         except FrameError as error:
             raise CorruptObjectError(self.key, str(error)) from error
         except MemoryError as error:

@@ -204,10 +204,11 @@ class CopyFollower:
                 return True
         return False
 
-    def catch_up(self) -> None:
-        """Plan again, and append all data that the copy lacks. The copy stays unchanged while it is unknown whether the
-        latest generation has begun. Raises PrunedError if retention removed a part of the missing data."""
-        plan, claim = find_plan(self._client, Target(), self._format), self._follower.claim
+    def catch_up(self, plan: RestorePlan | None = None) -> None:
+        """Append all data that the copy lacks, by ``plan`` if it was made just now, or by another one. The copy stays
+        unchanged while it is unknown whether the latest generation has begun. Raises PrunedError if retention removed a
+        part of the missing data."""
+        plan, claim = plan or find_plan(self._client, Target(), self._format), self._follower.claim
         is_same = plan.claim.generation == claim.generation
         is_new = not plan.pieces and plan.base.start.index == plan.claim.first
         if not is_same and is_new and may_be_late(self._client, plan.claim):

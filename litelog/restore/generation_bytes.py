@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, UnknownVersionError
+from litelog.objects.frame_table import frames_of
 from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import ordered_prefetch
 from litelog.reading.sealed_reader import open_sealed
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 PARALLELISM = 8
 """Concurrent requests for headers."""
+
+GET_BYTES = 8 << 20
+"""About how many bytes of the log ``chunks`` reads from a sealed segment with one GET."""
 
 AHEAD_BYTES = 32 << 20
 """The most bytes that ``chunks`` holds ahead of its reader; a single larger WAL segment is held alone."""
@@ -232,13 +236,15 @@ class GenerationBytes:
         try:
             sealed = self._open(entry)
             frames = sealed.footer.frames
+            groups = list(frames.groups(frames.runs(frames.for_offsets(start, stop)), GET_BYTES))
+            places = [frames.content_range(frames_of(runs)) for runs in groups]
             reads = (
-                (len(frames.content_range(run)), partial(sealed.read_run, run, self.format))
-                for run in frames.runs(frames.for_offsets(start, stop))
+                (len(place), partial(sealed.read_runs, runs, self.format))
+                for runs, place in zip(groups, places, strict=True)
             )
-            for decoded in _in_order(executor, reads):
-                begin, end = max(start, decoded.start), min(stop, decoded.start + len(decoded.data))
-                data = decoded.data[begin - decoded.start : end - decoded.start]
+            for place, whole in zip(places, _in_order(executor, reads), strict=True):
+                begin, end = max(start, place.start), min(stop, place.stop)
+                data = whole[begin - place.start : end - place.start]
                 yield ByteRun(begin, data, self.url, self.claim.generation, entry.crc if end == entry.length else None)
         except NotFoundError as error:
             raise ReplicaGapError(entry.key) from error

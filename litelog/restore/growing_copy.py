@@ -20,7 +20,8 @@ from litelog.restore.index_files import commits_in_file
 from litelog.restore.manifest import make_manifest
 from litelog.restore.output import OutputError
 from litelog.restore.write_behind import WriteBehind
-from litelog.system.files import TooLargeError, begin_write_back, open_regular, read_regular, sync_folder, write_at
+from litelog.system.files import TooLargeError, open_regular, read_regular, sync_folder, write_at
+from litelog.system.page_appender import PageAppender
 from litelog.system.private_files import temporary_name
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class GrowingCopy:
         """When the last of them were appended; monotonic seconds."""
         self._monotonic = monotonic
         self._behind = WriteBehind(self._write, self._sync)
+        self._pages: PageAppender | None = None
+        """Has the log segment that was written since its last sync, if it got many bytes."""
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,6 +71,8 @@ class GrowingCopy:
     def close(self) -> None:
         """Release the copy. What is not durable yet may be lost."""
         self._behind.close()
+        if self._pages is not None:
+            self._pages.close()
         os.close(self._folder)
 
     @property
@@ -192,28 +197,52 @@ class GrowingCopy:
         """Append runs of bytes to a log segment that ends at ``start``, and make a new file durable. One thread."""
         try:
             self._drop_index(name)
-            file = open_regular(name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
-            try:
-                if os.fstat(file).st_size != start:
-                    raise OutputError(os.path.join(self.path, name), f"was changed: it no longer has {start} bytes")
-                at = start
-                for data in runs:
-                    at += write_at(file, data, at)
-                if at - start >= _CHUNK_BYTES:
-                    begin_write_back(file, start, at - start)
-                if start == 0:
-                    os.fsync(file)
-            finally:
-                os.close(file)
+            if self._pages is not None or sum(map(len, runs)) >= _CHUNK_BYTES:
+                self._write_pages(name, start, runs)
+            else:
+                self._write_few(name, start, runs)
             if start == 0:
                 sync_folder(self.path)
                 self._list_in_manifest()
         except OSError as error:
             raise OutputError(os.path.join(self.path, name), error.strerror or str(error)) from error
 
+    def _write_few(self, name: str, start: int, runs: Sequence[memoryview]) -> None:
+        file = open_regular(name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
+        try:
+            self._require_size(name, file, start)
+            at = start
+            for data in runs:
+                at += write_at(file, data, at)
+            if start == 0:
+                os.fsync(file)
+        finally:
+            os.close(file)
+
+    def _write_pages(self, name: str, start: int, runs: Sequence[memoryview]) -> None:
+        """As ``_write_few``, for many bytes, of which the last ones are written by ``_sync``."""
+        if self._pages is None:
+            self._pages = PageAppender(open_regular(name, _FILE_FLAGS, 0o666, dir_fd=self._folder), name, self._folder)
+        pages = self._pages
+        self._require_size(name, pages.file, start - pages.held)
+        for data in runs:
+            pages.append(data)
+        if start == 0:
+            os.fsync(pages.file)
+
+    def _require_size(self, name: str, file: int, size: int) -> None:
+        if os.fstat(file).st_size != size:
+            raise OutputError(os.path.join(self.path, name), f"was changed: it no longer has {size} bytes")
+
     def _sync(self, name: str) -> None:
         """Make what was written to a log segment durable. One thread at a time."""
         try:
+            if self._pages is not None:
+                self._pages.finish()
+                os.fsync(self._pages.file)
+                self._pages.close()
+                self._pages = None
+                return
             file = open_regular(name, os.O_RDWR | os.O_NOFOLLOW, dir_fd=self._folder)
             try:
                 os.fsync(file)

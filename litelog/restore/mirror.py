@@ -127,6 +127,8 @@ class Mirror:
         self._is_away_logged = False
         self._reason = away
         """Why the daemon could not be reached when the mirror was opened."""
+        self._plan = plan if plan.replica == client.url and not is_restored else None
+        """A plan of the source that was made just now; None: another one is needed."""
         self._followers: dict[ReplicaClient, CopyFollower] = {}
         try:
             self._lock = _lock(folder)
@@ -287,7 +289,9 @@ class Mirror:
 
     def _join(self, client: ReplicaClient) -> Position:
         self._joined = None
-        plan = find_plan(client, Target(), self._format)
+        plan, self._plan = self._plan, None
+        if plan is None or client is not self._client:
+            plan = find_plan(client, Target(), self._format)
         note = self._note.read()
         if note is None or note.generation != plan.claim.generation:
             self._require_prefix(client, plan)
@@ -296,8 +300,11 @@ class Mirror:
             self._followers[client] = CopyFollower(
                 client, self._copy.path, plan, self._format, clock=self._clock, copy=self._copy
             )
-        self._followers[client].catch_up()
-        return self._find_end(find_plan(client, Target(), self._format))
+        before = self._copy.appended
+        self._followers[client].catch_up(plan)
+        if self._copy.appended != before:  # the log may have grown meanwhile
+            plan = find_plan(client, Target(), self._format)
+        return self._find_end(plan)
 
     def _write_note(self, plan: RestorePlan) -> None:
         note = MirrorNote(self._client.url, self._format.name, self._pattern, plan.claim.generation)

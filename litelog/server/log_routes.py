@@ -68,7 +68,7 @@ LOOK_SECONDS = 1.0
 """How often a request that waits looks again: for other logs, or, if it waits for a mirror, for the log's buffer, which
 runs only while there are readers."""
 
-CHUNK_BYTES = 256 << 10
+CHUNK_BYTES = 1 << 20
 """How many bytes of an object are sent at a time."""
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
 
-CALLS = ("openat", "flock", "pwrite64", "ftruncate", "fsync", "write", "rename", "close")
+CALLS = ("openat", "flock", "pwrite64", "pwritev2", "ftruncate", "fsync", "write", "rename", "close")
 FAULTS = ("signal=KILL", "error=EIO", "error=ENOSPC")
 CASES = [(fault, call) for fault, call in product(FAULTS, CALLS) if call != "close" or fault == "signal=KILL"]
 ONE_IN = 8
@@ -81,7 +81,7 @@ def test_a_mirror_with_a_fault_at_any_call_is_a_prefix_and_continues(
         with (template / "out" / log.name).open("ab") as file:
             file.write(b"torn")
         log.append(2)
-        log.roll(2)
+        log.roll(2, size=1_200_000)
         log.append(1)
         wait_until(lambda: watched.ask("/logs/log").json["durable"] == log.next)
         names = [*log.texts, LOCK_NAME, MIRROR_NAME]

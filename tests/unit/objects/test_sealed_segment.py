@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from litelog.codec.checksum import crc32c
 from litelog.codec.frame_codecs import Compression, FrameCodec
 from litelog.codec.lz4_frames import MAX_FRAME_BYTES, compress_frames, decompress_frames, skippable_frame
+from litelog.codec.page_buffer import lies_in_pages
 from litelog.errors import CorruptionError, CorruptObjectError, ExitCode, UnknownVersionError
 from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, SealedFrame, ShipTimes, frames_of
 from litelog.objects.layout import sealed_key
 from litelog.objects.position import Generation
-from litelog.objects.sealed_decoding import check_run, decode_frame, decode_run
+from litelog.objects.sealed_decoding import check_run, decode_frame, decode_run, decode_runs
 from litelog.objects.sealed_segment import (
     TAIL_BYTES,
     SealedFooter,
@@ -154,6 +155,32 @@ def test_an_object_under_another_ones_name_is_found(tmp_path: Path) -> None:
     for other in (sealed_key(Generation(GENERATION), 4), sealed_key(Generation("0000000100000001"), 3)):
         with pytest.raises(CorruptObjectError, match="position in the footer"):
             footer_of(other, body)
+
+
+@pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
+def test_runs_are_decoded_into_one_buffer_and_any_flipped_bit_is_found_there(
+    tmp_path: Path, compression: Compression
+) -> None:
+    log = small(tmp_path)
+    made = sealing(log, None, 64, compression)
+    body = bytearray(b"".join(made))
+    frames = made.footer.frames
+    runs = list(frames.runs())[1:]
+    part = memoryview(body)[frames.starts[1] : made.footer.data_bytes]
+    content = frames.content_range(frames_of(runs))
+    wanted = log.texts[log.name][content.start : content.stop]
+    assert len(runs) > 1
+    found = decode_runs(KEY, made.footer, runs, part, log.format)
+    assert found == wanted
+    assert lies_in_pages(found, content.start)
+    damaged = 0
+    for bit in sampled(range(len(part) * 8), 8, f"runs {compression}"):
+        part[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptObjectError, match=KEY):
+            decode_runs(KEY, made.footer, runs, part, log.format)
+        part[bit // 8] ^= 1 << bit % 8
+        damaged += 1
+    assert damaged > 10
 
 
 def test_frames_that_changed_places_are_found(tmp_path: Path) -> None:
