@@ -100,6 +100,23 @@ class ServedLogs:
             raise NotYetAvailableError(f"{name}: the daemon is still opening its logs")
         if log is None:
             raise unknown_log(name)
+        return self._look_at(name, log)
+
+    def get_all(self, names: Iterable[str]) -> Iterator[ServedLog]:
+        """Yield the logs of these names that are still served, as ``get``: the replicator's logs are gone through once.
+        Raises NotYetAvailableError as ``get``."""
+        found = self._find_all()
+        for name in names:
+            with self._lock:
+                running = self._running.get(name)
+                self._require_open(name)
+            if running is not None:
+                yield running
+            elif name in found:
+                yield self._look_at(name, found[name])
+
+    def _look_at(self, name: str, log: LiveLog) -> ServedLog:
+        """A log whose buffer does not run."""
         with self._lock:
             mirrors = self._mirrors.get(log.source.folder)
             if mirrors is None:
@@ -199,8 +216,9 @@ class ServedLogs:
 
     def _find_all(self) -> dict[str, LiveLog]:
         logs = self._logs.live_logs()
-        names = Counter(_name_of(path) for path in logs)
-        named = {_name_of(path) if names[_name_of(path)] == 1 else path.strip("/"): log for path, log in logs.items()}
+        names = {path: _name_of(path) for path in logs}
+        counts = Counter(names.values())
+        named = {name if counts[name] == 1 else path.strip("/"): logs[path] for path, name in names.items()}
         return named if self._served == ALL else {name: log for name, log in named.items() if name in self._served}
 
 

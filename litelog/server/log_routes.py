@@ -22,7 +22,7 @@ from litelog.live.log_check import LogCheck, ReportFraming
 from litelog.live.log_consumers import find_consumer, find_time, read_consumers
 from litelog.live.record_feed import RecordFeed, RecordRequest
 from litelog.live.served_log import LiveReader
-from litelog.live.served_logs import IDLE_SECONDS, TooManyReadersError, UnknownLogError
+from litelog.live.served_logs import IDLE_SECONDS, TooManyReadersError
 from litelog.live.wal_feed import WalFeed, WalFraming
 from litelog.objects.layout import parse_wal
 from litelog.server.consumer_routes import consumer_routes
@@ -48,7 +48,7 @@ from litelog.server.stream_answer import PieceStream, StreamPace, answer_stream,
 from litelog.stores.object_store import require_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from typing import BinaryIO
 
     from starlette.requests import Request
@@ -116,15 +116,10 @@ class LogHandlers:
                 await asyncio.sleep(min(left, LOOK_SECONDS))
                 if permit is not None:
                     permit.require()
-            facts = await asyncio.to_thread(lambda: list(self._facts(names)))
+            facts = await asyncio.to_thread(lambda: [asdict(log.facts()) for log in self._logs.get_all(names)])
         except LitelogError as error:
             return answer_error(error)
         return _answer({"revision": found, "logs": facts})
-
-    def _facts(self, names: Sequence[str]) -> Iterator[dict[str, object]]:
-        for name in names:
-            with suppress(UnknownLogError):  # it was removed meanwhile
-                yield asdict(self._logs.get(name).facts())
 
     def show_log(self, request: Request) -> Response:
         """One served log, who reads it, and where its consumers are."""

@@ -14,10 +14,9 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from litelog.consumers.consumer import Consumer
-from litelog.errors import LitelogError, NotYetAvailableError
 from litelog.live import live_buffer
 from litelog.live.reader_limits import ReaderLimits
-from litelog.live.served_logs import ServedLogs, UnknownLogError
+from litelog.live.served_logs import ServedLogs
 from litelog.log.writer import LogWriter
 from litelog.server.http_server import MAX_CLIENTS
 from tests.builders.log_builder import LogBuilder, make_log
@@ -84,16 +83,13 @@ def test_the_facts_of_a_log_say_what_its_folder_holds(tmp_path: Path, log: LogBu
 def test_a_log_that_goes_while_the_logs_are_listed_is_left_out(
     tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures: list[LitelogError] = [UnknownLogError("log"), NotYetAvailableError("log: the daemon is ending")]
-
-    def fail(_logs: ServedLogs, _name: str) -> None:
-        raise failures.pop(0)
-
-    monkeypatch.setattr(ServedLogs, "get", fail)
     with serving(tmp_path, log) as watched:
-        assert watched.ask("/logs").json["logs"] == []
+        monkeypatch.setattr(ServedLogs, "names", lambda _logs: ["gone", "log"])
+        assert [each["name"] for each in watched.ask("/logs").json["logs"]] == ["log"]
+        assert watched.service._logs is not None
+        watched.service._logs.close()
         ending = watched.ask("/logs")
-        assert (ending.status, ending.json["error"]["message"]) == (503, "log: the daemon is ending")
+        assert (ending.status, ending.json["error"]["message"]) == (503, "gone: the daemon is ending")
 
 
 def test_clients_without_a_body_or_without_chunks_get_what_they_ask_for(tmp_path: Path, log: LogBuilder) -> None:

@@ -12,6 +12,8 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("urllib3")
 
+import urllib3
+
 import litelog
 from litelog.config import make_config
 from litelog.config.access import TokenConfig
@@ -26,6 +28,8 @@ from tests.waiting import WAIT_SECONDS, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from litelog.replicator.live_log import LiveLog
 
 pytestmark = pytest.mark.slow
 
@@ -104,3 +108,23 @@ def test_a_program_waits_for_the_logs_of_a_daemon(tmp_path: Path, monkeypatch: p
         assert served.wait(WAIT_SECONDS)
         assert served.names() == ("app-0", "app-1")
         assert not served.wait(0.01)
+
+
+def test_the_list_goes_through_all_logs_once_and_not_for_each_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"app-{number}" for number in range(12)]
+    for name in names:
+        make_log(tmp_path / "logs" / name).roll(1)
+    live_logs, passes = Replicator.live_logs, list[None]()
+
+    def count(self: Replicator) -> dict[str, LiveLog]:
+        passes.append(None)
+        return live_logs(self)
+
+    monkeypatch.setattr(Replicator, "live_logs", count)
+    with serving_folder(tmp_path) as url:
+        passes.clear()
+        answer = urllib3.request("GET", url)
+        assert [each["name"] for each in answer.json()["logs"]] == sorted(names)
+        assert len(passes) == 2  # for the names, and for the facts
