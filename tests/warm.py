@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 COLD_STARTS = os.environ.get("LITELOG_TEST_COLD_STARTS", "") not in ("", "0")
-"""Whether an interpreter is started for each command all the same."""
+"""Whether an interpreter is started for each command anyway."""
 
 ROOT = Path(__file__).parents[1]
 MESSAGE_BYTES = 1 << 17

@@ -172,7 +172,7 @@ class PruningSession:
         wal_retention: float | None = None,
     ) -> None:
         """``folder``: the state folder of the replica's owner, if known; without it, only planning works.
-        ``walk`` is called with the number of generations before any of them is read. ``wal_retention``: prune beside a
+        ``walk`` is called with the number of generations before any of them is read. ``wal_retention``: prune next to a
         daemon that deletes nothing, without its state, also the WAL segments that a snapshot has covered for that many
         seconds. None: prune as the owner."""
         self._client = client

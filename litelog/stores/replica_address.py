@@ -23,7 +23,7 @@ class ReplicaAddress(Protocol):
 
     @property
     def options(self) -> Mapping[str, object]:
-        """The options of the backend: region, endpoint, credentials and the like."""
+        """The options of the backend, such as region, endpoint and credentials."""
 
 
 Replica = str | os.PathLike[str] | ReplicaAddress

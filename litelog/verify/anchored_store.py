@@ -1,4 +1,4 @@
-"""A store that tells an empty listing from a root that is away, as a folder's disk is that was unmounted."""
+"""A store that distinguishes an empty listing from an unavailable root, such as an unmounted disk."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class VerifyCounts:
     wal_segments: int = 0
     checkpoints: int = 0
     hidden: int = 0
-    """Objects that are encrypted, and whose contents were not judged for want of an identity."""
+    """Encrypted objects whose contents were not judged, as no identity was given."""
     object_bytes: int = 0
     """The size of all these objects, in bytes."""
     content_bytes: int = 0

@@ -73,7 +73,7 @@ class VerifyReport:
     wal_segments: int
     checkpoints: int
     hidden: int
-    """Objects of a replica with encryption whose contents were not judged, for want of an identity."""
+    """Objects of an encrypted replica whose contents were not judged, as no identity was given."""
     pending: int
     """Sealed segments that no snapshot names yet."""
     object_bytes: int

@@ -226,7 +226,7 @@ def test_a_codec_that_does_not_exist_is_damage() -> None:
     [
         (1, b"no message", "in the last"),
         (1, netlog_message(b"a") + bytes(8), "after the last message"),
-        (2, b"text", "no gzip"),
+        (2, b"text", "not a gzip"),
         (2, gzip.compress(netlog_message(b"a"), mtime=0)[:-1], "does not end"),
         (2, gzip.compress(netlog_message(b"a"), mtime=0) + b"x", "does not end"),
         (2, gzip.compress(b"", mtime=0), "without messages"),
