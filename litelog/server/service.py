@@ -24,6 +24,7 @@ from litelog.server.status_view import HealthThresholds
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from litelog.config import Config
@@ -112,14 +113,19 @@ class Service:
     less. The first connection waits in the kernel's queue for the time that the imports take.
     """
 
-    def __init__(self, daemon: Daemon, settings: ServiceSettings) -> None:
+    def __init__(
+        self, daemon: Daemon, settings: ServiceSettings, on_loaded: Callable[[], None] = lambda: None
+    ) -> None:
         """Open the socket. If the default address cannot be used, only logs that: another daemon may use it.
+
+        ``on_loaded`` is called by the server's thread before the first request, once all that it needs is imported.
 
         Raises:
             ConfigError: an address that is not loopback has no token, or a token or the certificate cannot be used.
             ListenError: the server cannot listen on a configured address.
         """
         self._daemon = daemon
+        self._on_loaded = on_loaded
         self._settings = settings
         self._status_cache = StatusCache(
             daemon,
@@ -273,6 +279,7 @@ class Service:
         )
         limits.install(config, None if self._tls is None else self._tls.context)
         self._server = QuietServer(config)
+        self._on_loaded()
         if not self._stopping:
             self._server.run(sockets=[listener.socket])
 

@@ -12,12 +12,12 @@ import re
 import resource
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from litelog.system.memory import collect_cycles
+from litelog.system.memory import collect_cycles, collect_recent_cycles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
 GROWTH_BYTES = 4 << 20
 """Resident bytes that must have come since the last return, before the next one is worth its time."""
@@ -29,55 +29,89 @@ IDLE_SHARE = 0.05
 """Of one core: a process that used more since the last look is busy, and would take its pages again at once."""
 
 _MADV_PAGEOUT = 21
-_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/")
-"""A private mapping of a file that the process cannot write to: start and end."""
+_UNCHANGED = re.compile(
+    r"^([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/.*\n"
+    r"(?:[A-Z].*\n)*?Anonymous: +0 kB\n(?:[A-Z].*\n)*?Swap: +0 kB$",
+    re.MULTILINE,
+)
+"""A private mapping of a file that the process cannot write to, without pages of its own: start and end. The fields of
+a mapping begin with a capital, and a mapping with a number."""
 
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
 def return_unused_memory() -> None:
-    """Return freed buffers and pages of code to the system. Takes 10 to 50 ms. Does nothing with another C library.
+    """Return all freed buffers and pages of code to the system, after much was loaded. Takes 10 ms, and 10 ms for each
+    20,000 objects that ``collect_new_objects_often`` did not exempt."""
+    collect_cycles()
+    return_freed_buffers()
+    page_out_code()
 
-    Of the mappings of files, only those without a changed page are returned. The kernel reads them again at their next
-    use, and keeps what another process has mapped. If a mapping changes at this moment, nothing is lost: MADV_PAGEOUT
-    does what the kernel does by itself when memory is short, where MADV_DONTNEED would discard changes.
+
+def return_what_grew(*, has_more_code: bool) -> None:
+    """Return recently freed buffers, and pages of code if there are more of them. Takes some milliseconds."""
+    collect_recent_cycles()
+    return_freed_buffers()
+    if has_more_code:
+        page_out_code()
+
+
+def return_freed_buffers() -> None:
+    """Return what was freed to the system. Does nothing with another C library than glibc."""
+    library = _load_library()
+    if library is not None:
+        library.malloc_trim(0)
+
+
+def page_out_code() -> None:
+    """Take pages of code out of memory. The kernel reads them again at their next use. Does nothing with another C
+    library than glibc.
+
+    Of the mappings of files, only those without a changed page are taken. The kernel keeps what another process has
+    mapped. If a mapping changes at this moment, nothing is lost: MADV_PAGEOUT does what the kernel does by itself when
+    memory is short, where MADV_DONTNEED would discard changes.
     """
-    if sys.platform != "linux":
+    library = _load_library()
+    if library is None:
         return
     import ctypes  # noqa: PLC0415 - only the verbs that need it pay for it
 
-    library: Any = ctypes.CDLL(None)
-    if not hasattr(library, "malloc_trim"):
-        return
-    collect_cycles()
-    library.malloc_trim(0)
     library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     with suppress(OSError), open("/proc/self/smaps") as file:
-        for start, end in [*find_unchanged(file)]:
+        for start, end in [*find_unchanged(file.read())]:
             library.madvise(start, end - start, _MADV_PAGEOUT)
 
 
-def find_unchanged(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
+def _load_library() -> Any | None:
+    """The C library; None if it is not glibc."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # noqa: PLC0415 - only the verbs that need it pay for it
+
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "malloc_trim") else None
+
+
+def find_unchanged(smaps: str) -> Iterator[tuple[int, int]]:
     """Start and end of each read-only mapping of a file in which the process has no private pages, neither in memory
-    nor swapped out: it could return private pages only by swapping them. ``smaps``: the lines of
-    ``/proc/PID/smaps``."""
-    place, own = None, True
-    for line in smaps:
-        if "-" in line.partition(" ")[0]:
-            found = _MAPPING.match(line)
-            place, own = (int(found[1], 16), int(found[2], 16)) if found else None, False
-        elif line.startswith("Anonymous:"):
-            own = line.split()[1] != "0"
-        elif line.startswith("Swap:") and place is not None:
-            if not own and line.split()[1] == "0":
-                yield place
-            place = None
+    nor swapped out: it could return private pages only by swapping them. ``smaps``: the text of ``/proc/PID/smaps``."""
+    for found in _UNCHANGED.finditer(smaps):
+        yield int(found[1], 16), int(found[2], 16)
 
 
-def resident_bytes() -> int:
-    """The resident memory of this process, in bytes."""
+class Resident(NamedTuple):
+    """What is resident of a process, in bytes."""
+
+    total: int
+    of_files: int
+    """The part that mapped files hold, such as code."""
+
+
+def resident_bytes() -> Resident:
+    """The resident memory of this process."""
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * _PAGE_BYTES
+        total, of_files = file.read().split()[1:3]
+    return Resident(int(total) * _PAGE_BYTES, int(of_files) * _PAGE_BYTES)
 
 
 def used_seconds() -> float:
@@ -91,17 +125,18 @@ class UnusedMemory:
 
     def __init__(
         self,
-        give: Callable[[], None] = return_unused_memory,
-        resident: Callable[[], int] = resident_bytes,
+        give: Callable[[bool], None] = lambda has_more_code: return_what_grew(has_more_code=has_more_code),
+        resident: Callable[[], Resident] = resident_bytes,
         used: Callable[[], float] = used_seconds,
     ) -> None:
-        """``give``, ``resident`` and ``used`` (processor seconds of the process) are for tests."""
+        """``give`` (whether there is more code), ``resident`` and ``used`` (processor seconds of the process) are for
+        tests."""
         self._give = give
         self._resident = resident
         self._used_seconds = used
         self._looked = -math.inf
         self._used = 0.0
-        self._least = 0
+        self._least = Resident(0, 0)
 
     def look(self, now: float) -> None:
         """Return memory if it is time for that. ``now``: monotonic seconds. Call it as often as is convenient. Without
@@ -113,6 +148,9 @@ class UnusedMemory:
         is_idle = used - self._used < IDLE_SHARE * elapsed < math.inf  # the first look knows no share
         self._looked, self._used = now, used
         with suppress(OSError):
-            if is_idle and self._resident() > self._least + GROWTH_BYTES:
-                self._give()
+            held, least = self._resident(), self._least
+            if elapsed == math.inf:  # the code that the start needed was returned by the caller
+                self._least = Resident(0, held.of_files)
+            if is_idle and held.total > least.total + GROWTH_BYTES:
+                self._give(held.of_files > least.of_files + GROWTH_BYTES)
                 self._least = self._resident()

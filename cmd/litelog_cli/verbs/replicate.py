@@ -281,9 +281,16 @@ def _describe(replicator: Replicator) -> str:
 
 def _make_service(replicator: Replicator, config: Config, config_file: str | None) -> Service:
     from litelog.server.service import Service, ServiceSettings
+    from litelog.system.memory import collect_new_objects_often
+    from litelog.system.resident import return_unused_memory
+
+    def settle() -> None:
+        """The server's modules come later than the rest: do with them what was done with those."""
+        collect_new_objects_often()
+        return_unused_memory()
 
     settings = replace(ServiceSettings.of(config), config_file=config_file, state_dir=replicator.state_dir)
-    return Service(replicator, settings)
+    return Service(replicator, settings, settle)
 
 
 class _Session:

@@ -15,6 +15,7 @@ from litelog.system import resident
 from litelog.system.resident import (
     GROWTH_BYTES,
     INTERVAL_SECONDS,
+    Resident,
     UnusedMemory,
     find_unchanged,
     resident_bytes,
@@ -36,9 +37,9 @@ def work():
 for _ in range(3):
     thread = threading.Thread(target=work); thread.start(); thread.join()
 import decimal, json, ssl, sqlite3
-held = resident_bytes()
+held = resident_bytes().total
 return_unused_memory()
-left = resident_bytes()
+left = resident_bytes().total
 assert json.loads(json.dumps([1, "a"])) == [1, "a"] and str(decimal.Decimal(1) / 3).startswith("0.333")
 assert sqlite3.connect(":memory:").execute("select 1").fetchone() == (1,) and ssl.create_default_context()
 print(held - left)
@@ -100,18 +101,25 @@ def test_only_mappings_of_files_without_pages_of_its_own_are_returned(
     usual: dict[str, object] = {"rights": "r-xp", "inode": 5, "name": "/lib/a.so", "anonymous": 0, "swap": 0}
     smaps = MAPPING.format(n=1, **{**usual, **changed}) + MAPPING.format(n=2, **usual)
     both = [(0x7F000001000, 0x7F000001800), (0x7F000002000, 0x7F000002800)]
-    assert [*find_unchanged(smaps.splitlines(keepends=True))] == (both if returned else both[1:])
+    assert [*find_unchanged(smaps)] == (both if returned else both[1:])
 
 
 class Process:
     """What ``UnusedMemory`` asks of a process."""
 
     def __init__(self) -> None:
-        self.resident, self.used, self.given = 50 << 20, 0.0, 0
+        self.own, self.of_files, self.used = 30 << 20, 20 << 20, 0.0
+        self.given = list[bool]()
 
-    def give(self) -> None:
-        self.given += 1
-        self.resident = 40 << 20
+    @property
+    def resident(self) -> Resident:
+        return Resident(self.own + self.of_files, self.of_files)
+
+    def give(self, has_more_code: bool) -> None:
+        self.given.append(has_more_code)
+        self.own = 30 << 20
+        if has_more_code:
+            self.of_files = 10 << 20
 
 
 def test_memory_is_returned_once_the_process_is_idle_and_has_grown() -> None:
@@ -119,40 +127,44 @@ def test_memory_is_returned_once_the_process_is_idle_and_has_grown() -> None:
     memory = UnusedMemory(process.give, lambda: process.resident, lambda: process.used)
     now = 100.0
     memory.look(now)
-    assert process.given == 0, "it may be busy"
+    assert process.given == [], "it may be busy"
+    process.of_files += 2 * GROWTH_BYTES
     memory.look(now := now + INTERVAL_SECONDS)
-    assert process.given == 1
+    assert process.given == [True]
     for _ in range(3):  # idle, and no larger
         memory.look(now := now + INTERVAL_SECONDS)
-    assert process.given == 1
-    process.resident += 2 * GROWTH_BYTES
+    assert process.given == [True]
+    process.own += 2 * GROWTH_BYTES
     for _ in range(5):  # it works
         process.used += INTERVAL_SECONDS
         memory.look(now := now + INTERVAL_SECONDS)
-    assert process.given == 1
+    assert process.given == [True]
     memory.look(now + INTERVAL_SECONDS / 2)  # too early
-    assert process.given == 1
+    assert process.given == [True]
     memory.look(now + INTERVAL_SECONDS)
-    assert process.given == 2
+    assert process.given == [True, False], "its code did not grow"
+    process.of_files += 2 * GROWTH_BYTES
+    memory.look(now + 2 * INTERVAL_SECONDS)
+    assert process.given == [True, False, True]
 
 
 def test_without_proc_nothing_is_returned_and_nothing_fails() -> None:
     process = Process()
 
-    def missing() -> int:
+    def missing() -> Resident:
         raise FileNotFoundError(2, "No such file or directory", "/proc/self/statm")
 
     memory = UnusedMemory(process.give, missing, lambda: process.used)
     for look in range(3):
         memory.look(look * INTERVAL_SECONDS)
-    assert process.given == 0
+    assert process.given == []
 
 
 def test_resident_bytes_follow_what_is_touched() -> None:
-    before = resident_bytes()
+    before = resident_bytes().total
     buffer = mmap.mmap(-1, 32 << 20)
     buffer.write(b"x" * (32 << 20))
-    assert resident_bytes() - before > 30 << 20
+    assert resident_bytes().total - before > 30 << 20
 
 
 def test_a_library_that_another_thread_loads_keeps_its_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +181,7 @@ def test_a_library_that_another_thread_loads_keeps_its_changes(tmp_path: Path, m
         start = library.mmap(None, 4 * page, mmap.PROT_READ, mmap.MAP_PRIVATE, file.fileno(), 0)
         writable = mmap.PROT_READ | mmap.PROT_WRITE
 
-        def look(smaps: Iterable[str]) -> Iterable[tuple[int, int]]:
+        def look(smaps: str) -> Iterable[tuple[int, int]]:
             found.extend(find_unchanged(smaps))
             part = library.mmap(start + page, page, writable, mmap.MAP_PRIVATE | fixed, file.fileno(), page)
             ctypes.memmove(part, b"changed", 7)
