@@ -11,12 +11,15 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from dataclasses import field, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from litelog.dataclass import dataclass
 from litelog.errors import DivergedError, LitelogError, SourceMissingError
 from litelog.events import fields, is_worth_logging
+from litelog.live.wanted_forms import WantedForms
+from litelog.log.early_sync import EarlySync
 from litelog.log.follower import Follower
 from litelog.objects.position import Position
 from litelog.system.change_signal import ChangeSignal
@@ -162,6 +165,8 @@ class LiveBuffer:
         self._view = BufferView()
         self.changes = ChangeSignal()
         """Reports each change of ``view``."""
+        self.wanted = WantedForms[LiveRun]()
+        """The encoded forms that readers at the end wait for."""
         self._signal: FolderSignal | None = None
         """Wakes the thread; None before it runs."""
         self._stopped = False
@@ -227,38 +232,51 @@ class LiveBuffer:
         return found
 
     def _run(self, signal: FolderSignal) -> None:
+        early = EarlySync(signal.wake)
         while not self._stopped:
             wait = RETRY_SECONDS
             try:
+                if self._follower is not None:
+                    self._follower.begin_sync()
                 # Armed before the log is read: what is appended meanwhile wakes the thread again.
                 armed = signal.arm()
-                placed = self._find_follower()
+                placed = self._find_follower(early)
                 if placed is not None:
-                    self._read_all(*placed)
+                    self._read_all(*placed, early)
                     is_watched = armed and placed[1].withheld_by is None
                     wait = WATCHED_SECONDS if is_watched else POLL_SECONDS
                 self._note_success()
             except DivergedError as error:
                 self._set_error(str(error))
-                self._release()  # what was read after the acknowledged position may be of another history
+                self._release(early)  # what was read after the acknowledged position may be of another history
                 signal.disarm()  # a new generation may be about to begin: wait for a while, whatever happens
             except (LitelogError, OSError) as error:
                 self._fail(error)
+                self._go_back(early)
                 signal.disarm()
             except Exception:
                 extra = fields("live-ended", log=self._source.folder)
                 _logger.exception("%s: live reading ended; replication continues", self._source.folder, extra=extra)
                 break
             signal.wait(wait)
-        self._release()
+        self._release(early)
+        early.end()
         signal.close()
 
-    def _release(self) -> None:
+    def _go_back(self, early: EarlySync) -> None:
+        """Read again what was not published because its sync failed."""
+        early.close()
+        published = self._view.end
+        if self._follower is not None and published is not None and self._follower.place != published:
+            self._follower.rewind(published)
+
+    def _release(self, early: EarlySync) -> None:
+        early.close()
         if self._follower is not None:
             self._follower.close()
             self._follower = None
 
-    def _find_follower(self) -> tuple[Claim, Follower] | None:
+    def _find_follower(self, early: EarlySync) -> tuple[Claim, Follower] | None:
         """The claim of the replica's current generation, and a follower whose runs have its positions; None before the
         first sync.
 
@@ -271,7 +289,7 @@ class LiveBuffer:
         generation = claim.generation
         if self._follower is not None and generation == self._view.generation:
             return claim, self._follower
-        self._release()
+        self._release(early)
         source = self._source
         self._follower = follower = Follower(
             source.folder,
@@ -280,6 +298,7 @@ class LiveBuffer:
             self._clock,
             failed_syncs=source.failed_syncs,
             watermark=source.watermark,
+            early=early,
         )
         with self._lock:
             self._runs.clear()
@@ -288,15 +307,19 @@ class LiveBuffer:
         self.changes.notify()
         return claim, follower
 
-    def _read_all(self, claim: Claim, follower: Follower) -> None:
+    def _read_all(self, claim: Claim, follower: Follower, early: EarlySync) -> None:
         while not self._stopped and (run := follower.next_run(RUN_BYTES)) is not None:
-            self._publish(claim, run)
+            live = LiveRun(claim, run)
+            if not run.more:  # readers wait for it
+                self.wanted.encode(live)
+            early.then(partial(self._publish, live))
             if not run.more:
                 return  # whatever comes after it wakes this thread
 
-    def _publish(self, claim: Claim, run: CommitRun) -> None:
+    def _publish(self, live: LiveRun) -> None:
+        """Add a durable run."""
         with self._lock:
-            view, live = self._view, LiveRun(claim, run)
+            view, end = self._view, live.run.after
             self._runs.append(live)
             self._held += live.size + RUN_OVERHEAD_BYTES
             first = view.first if view.first is not None else live.first
@@ -304,7 +327,7 @@ class LiveBuffer:
                 dropped = self._runs.popleft()
                 self._held -= dropped.size + RUN_OVERHEAD_BYTES
                 first = dropped.next
-            self._view = BufferView(claim.generation, view.history, first, run.after.sequence, run.after)
+            self._view = BufferView(live.claim.generation, view.history, first, end.sequence, end)
         self.changes.notify()
 
     def _note_success(self) -> None:

@@ -10,6 +10,7 @@ Specified in litelog/live/README.md#records.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.dataclass import dataclass
@@ -71,6 +72,9 @@ class RecordFeed:
             ForkedError: The log's history forked.
             LitelogError: The past cannot be read.
         """
+        wanted, kind, is_cut = self._served.buffer.wanted, self._encoding.kind, self._is_cut
+        if not is_cut:
+            wanted.add(kind, self._encode_whole)
         try:
             with self._news as news:
                 await news.require_begun()
@@ -84,9 +88,17 @@ class RecordFeed:
                             yield b""  # the answer begins before there is a record
                         if not await self._is_worth_waiting():
                             return
-                        yield b"" if news.is_set else self._encoding.keep_alive()
+                        if not news.is_set:
+                            yield self._encoding.keep_alive()
         finally:
+            if not is_cut:
+                wanted.remove(kind)
             self._leave_past()
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether the request may end within a run."""
+        return self._left is not None or self._request.end is not None
 
     async def _next_piece(self) -> bytes | None:
         """The next encoded records; None if there are none now."""
@@ -133,7 +145,7 @@ class RecordFeed:
 
     def _encode_run(self, run: LiveRun) -> bytes:
         """The records of a run from the next one on. A whole run is encoded once for all readers."""
-        kind, is_cut = self._encoding.kind, self._left is not None or self._request.end is not None
+        kind, is_cut = self._encoding.kind, self._is_cut
         if not is_cut and run.first is not None and (self._next or 0) <= run.first and run.is_encoded(kind):
             self._next = run.next
             return self._count(run.encoded(kind, bytes))
@@ -141,11 +153,14 @@ class RecordFeed:
         if not len(columns):
             self._next = run.next if run.next is not None else self._next
             return b""
-        first = int(columns.sequences[0])
-        if is_cut or (self._next or 0) > first:
+        if is_cut or (self._next or 0) > int(columns.sequences[0]):
             return self._encode(columns)
         self._next = run.next
-        return self._count(run.encoded(kind, lambda: self._encoding.encode(columns)))
+        return self._count(run.encoded(kind, partial(self._encode_whole, run)))
+
+    def _encode_whole(self, run: LiveRun) -> bytes:
+        """All records of a run. Any thread may call it."""
+        return self._encoding.encode(self._served.columns(run))
 
     def _encode(self, columns: Columns) -> bytes:
         """Encode those records that the request asks for."""

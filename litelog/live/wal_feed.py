@@ -120,6 +120,8 @@ class WalFeed:
         self._news = BufferNews(served, reader)
         self._following: int | None = None
         """The sequence after the last piece."""
+        self._wanted: str | None = None
+        """The form in which the next run is encoded ahead."""
         self._past: PastRuns | None = None
         self._ahead: asyncio.Future[None] | None = None
         """Done once the next WAL segment of the replica was read."""
@@ -140,6 +142,7 @@ class WalFeed:
                 yield piece
         finally:
             self._ended = True
+            self._want(None)
             self._leave_past()
 
     async def _pieces(self) -> AsyncGenerator[Piece, None]:
@@ -198,11 +201,12 @@ class WalFeed:
             return piece
         if live is None:
             await self._require_reached()
+            self._want(STORED_KIND if self._is_stored() else KIND)
             return None
         if live.position == self._place:
             self._require_joined(live)
             kind = STORED_KIND if self._is_stored() else KIND
-            encode = partial(live.encoded, kind, partial(self._encode, live.claim, live.run, is_stored=kind != KIND))
+            encode = partial(live.encoded, kind, partial(self._encode_whole, kind, live))
             is_quick = live.size <= THREAD_BYTES or live.is_encoded(kind)
             piece = encode() if is_quick else await asyncio.to_thread(encode)
         else:
@@ -210,6 +214,14 @@ class WalFeed:
             piece = await asyncio.to_thread(partial(self._encode, live.claim, rest, is_stored=self._is_stored()))
         self._place, self._following = live.after, live.next
         return piece
+
+    def _want(self, kind: str | None) -> None:
+        """Let the next run be encoded in a form; None: in no form."""
+        before, self._wanted = self._wanted, kind
+        if kind != before and before is not None:
+            self._served.buffer.wanted.remove(before)
+        if kind != before and kind is not None:
+            self._served.buffer.wanted.add(kind, partial(self._encode_whole, kind))
 
     def _is_stored(self) -> bool:
         """Whether the next bytes are sent as they are, since the reader has taken those before."""
@@ -328,6 +340,10 @@ class WalFeed:
         if run.final and log_format.finished_tail is FinishedTail.SHIP:
             scan = replace(scan, end=scan.start + len(rest))
         return make_run(place, rest, scan, final=run.final)
+
+    def _encode_whole(self, kind: str, live: LiveRun) -> Piece:
+        """A run of the buffer. Any thread may call it."""
+        return self._encode(live.claim, live.run, is_stored=kind == STORED_KIND)
 
     def _encode(self, claim: Claim, run: CommitRun, *, is_stored: bool) -> Piece:
         """A run as a WAL segment, compressed or not. It names no object before it: it is not in the replica's chain."""

@@ -32,6 +32,7 @@ from litelog.log.source_position import CHECKED_BYTES, CommitRun, SourcePosition
 
 if TYPE_CHECKING:
     from litelog.formats import Expectation, LogFormat, Scan
+    from litelog.log.early_sync import EarlySync
     from litelog.log.failed_syncs import FailedSyncs
     from litelog.log.watermark import Watermark
     from litelog.system.clock import Clock
@@ -67,7 +68,7 @@ class Follower:
         CorruptionError and other SourceErrors: stop and report.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
         folder: str,
         log_format: LogFormat,
@@ -77,9 +78,12 @@ class Follower:
         oldest: str = "",
         failed_syncs: FailedSyncs | None = None,
         watermark: Watermark | None = None,
+        *,
+        early: EarlySync | None = None,
     ) -> None:
         """``inode``: the folder's when it was last read; 0: take the current one. ``oldest``: the log's oldest log
-        segment at that time. ``watermark``: commits after it are not returned."""
+        segment at that time. ``watermark``: commits after it are not returned. ``early``: a run that it covers may be
+        returned before it is durable; what needs that is for ``early.then``."""
         self._folder = folder
         self._inode = inode
         self.oldest = oldest
@@ -95,6 +99,7 @@ class Follower:
         self._awaited: list[str] = []
         self._names = SegmentFolder(folder, log_format, clock, failed_syncs=failed_syncs, whole=True)
         self._watermark = watermark
+        self._early = early
         self.withheld_by: str | None = None
         """The file that states the watermark, if the last search for a run found whole commits after it."""
         self._seen: tuple[int, ...] | None = None
@@ -212,7 +217,7 @@ class Follower:
         current = self._check_continuity(current)
         size = current.size()
         if size > self._place.offset:
-            self._sync(current)
+            size = self._sync(current, size)
         try:
             data, scan = self._read_run(current, size, limit)
         except CorruptCommitError:
@@ -448,10 +453,20 @@ class Follower:
             raise DivergedError(self._path, "was replaced by a file with other bytes")
         return segment
 
-    def _sync(self, current: OpenSegment) -> None:
+    def begin_sync(self) -> None:
+        """Let the early sync begin with what the current log segment holds now. Raises as ``EarlySync.begin``."""
+        if self._early is not None:
+            self._early.begin(self._current, self._path, self._place.offset)
+
+    def _sync(self, current: OpenSegment, size: int) -> int:
+        """Make the current log segment durable. Returns up to which size it is, or will be with the early sync."""
         if self._place.offset == 0:
             self._names.sync_folder()
+        covered = None if self._early is None else self._early.covered(current, self._place.offset)
+        if covered is not None and covered <= size:
+            return covered
         current.sync(self._path)
+        return size
 
     def _finish_current(self) -> None:
         if self._finished is not None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import CorruptCommitError, SourceError, SourceMissingError
+from litelog.errors import CorruptCommitError, SourceError, SourceMissingError, SourceSyncError
 from litelog.events import fields
 from litelog.formats.capabilities import (
     HEAD_BYTES,
@@ -73,6 +73,15 @@ class OpenSegment:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    @property
+    def is_logical(self) -> bool:
+        """Whether its file holds the log segment's bytes in another form."""
+        return self._logical is not None
+
+    def duplicate(self) -> OpenSegment:
+        """Return the same file with a descriptor of its own. Raises OSError."""
+        return OpenSegment(self.name, os.dup(self._descriptor), self._failed_syncs)
 
     def use_logical(self, log_format: LogFormat, path: str) -> None:
         """Read the log segment's logical bytes from now on, if its file holds them in another form."""
@@ -184,6 +193,15 @@ class OpenSegment:
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise self._failed_syncs.keep(path, self.inode, error) from error
+
+    def prepare_sync(self) -> int:
+        """Return the descriptor to sync in another way. Raises SourceSyncError if any sync of the log has failed."""
+        self._failed_syncs.require_none()
+        return self._descriptor
+
+    def fail_sync(self, path: str, error: OSError) -> SourceSyncError:
+        """Remember that such a sync failed. Return the error to raise."""
+        return self._failed_syncs.keep(path, self.inode, error)
 
 
 def open_segment(folder: str, name: str, log_format: LogFormat, failed_syncs: FailedSyncs) -> OpenSegment:

@@ -33,6 +33,7 @@ typedef const uint8_t *bytes;
 #include "kafka.h"
 #include "netlog.h"
 #include "redis.h"
+#include "syncs.h"
 
 uint32_t litelog_source_checksum(void)
 {

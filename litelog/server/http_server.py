@@ -198,6 +198,8 @@ class LimitedConnection(asyncio.Protocol):
         """Whether its answer lasts as long as the client reads it."""
         self.waits_since = 0.0
         """When it began to wait for its client, in the event loop's seconds."""
+        self._is_chunked = False
+        """Whether the pieces of the answer are sent as chunks, as was seen with its first one."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -235,7 +237,7 @@ class LimitedConnection(asyncio.Protocol):
 
     def begin_answer(self) -> None:
         """A request has arrived: give the client RESPONSE_SECONDS to read the answer."""
-        self.is_idle = False
+        self.is_idle = self._is_chunked = False
         self._expect_within(RESPONSE_SECONDS)
 
     def begin_stream(self) -> None:
@@ -254,14 +256,23 @@ class LimitedConnection(asyncio.Protocol):
         size = sum(map(len, views))
         if not size or inner.transport.is_closing():
             return
-        framed = inner.conn.send_with_data_passthrough(h11.Data(data=_Sized(size)))  # type: ignore[arg-type]
-        assert framed is not None
+        framed = self._frame(inner, size)
         for buffer in _fill(framed, views) if size >= JOINED_BYTES else [b"".join(_fill(framed, views))]:
             if inner.flow.write_paused:
                 await inner.flow.drain()
             if inner.transport.is_closing():
                 return
             inner.transport.write(buffer)
+
+    def _frame(self, inner: H11Protocol, size: int) -> Sequence[object]:
+        """The framing of a piece, with a ``_Sized`` in its place. h11 decides on the first one: a chunk changes nothing
+        of its state, so it is not asked for the others."""
+        if self._is_chunked:
+            return b"%x\r\n" % size, _Sized(size), b"\r\n"
+        framed = inner.conn.send_with_data_passthrough(h11.Data(data=_Sized(size)))  # type: ignore[arg-type]
+        assert framed is not None
+        self._is_chunked = [each for each in framed if not isinstance(each, _Sized)] == [b"%x\r\n" % size, b"\r\n"]
+        return framed
 
     def unsent_bytes(self) -> int:
         """How many bytes were written that the client's machine has not taken yet: here, and in the system's buffer."""

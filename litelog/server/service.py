@@ -113,9 +113,7 @@ class Service:
     less. The first connection waits in the kernel's queue for the time that the imports take.
     """
 
-    def __init__(
-        self, daemon: Daemon, settings: ServiceSettings, on_loaded: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, daemon: Daemon, settings: ServiceSettings, on_loaded: Callable[[], None] = lambda: None) -> None:
         """Open the socket. If the default address cannot be used, only logs that: another daemon may use it.
 
         ``on_loaded`` is called by the server's thread before the first request, once all that it needs is imported.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import struct
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -20,6 +21,11 @@ MOST_DESCRIPTORS = 32
 
 _EVENT_BYTES = 4 << 10
 """How many bytes of events are taken at once. The kernel merges equal ones."""
+
+_EVENT = struct.Struct("=iIII")
+"""Of an event, before its name: the watch, the mask, a cookie, and the size of the name."""
+
+_IN_MODIFY = 2
 
 
 _descriptors = threading.BoundedSemaphore(MOST_DESCRIPTORS)
@@ -40,6 +46,8 @@ class FolderSignal:
         os.set_blocking(self._waking, False)
         self._inotify = _open_inotify(watcher)
         self._watch = -1
+        self._is_write = False
+        """Whether a write alone has ended the last wait: the folder is the one that was armed."""
         self._poll = select.poll()
         for descriptor in (self._woken, self._inotify):
             if descriptor >= 0:
@@ -48,9 +56,12 @@ class FolderSignal:
     def arm(self) -> bool:
         """Let ``wait`` return for what changes in the folder from now on. Call it before the folder is looked at.
 
-        Arming again finds the folder that has the path now. Returns False if changes are not reported: then poll."""
+        Arming again finds the folder that has the path now, unless a write has just ended the wait. Returns False if
+        changes are not reported: then poll."""
         if self._inotify < 0:
             return self._watcher.arm(self._folder, self.wake)
+        if self._is_write and self._watch >= 0:
+            return True
         watch = self._watcher.add_watch(self._inotify, self._folder)
         if watch != self._watch:
             self._remove_watch()
@@ -66,8 +77,9 @@ class FolderSignal:
 
     def wait(self, seconds: float) -> None:
         """Wait for a change or ``wake``, up to ``seconds``. What comes after the return is kept for the next call."""
-        for descriptor, _ in self._poll.poll(seconds * 1000):
-            self._take(descriptor)
+        ready = [descriptor for descriptor, _ in self._poll.poll(seconds * 1000)]
+        taken = [self._take(descriptor) for descriptor in ready]
+        self._is_write = ready == [self._inotify] and _is_write(taken[0])
 
     def wake(self) -> None:
         """Let the wait that is under way, or the next one, return at once. Does nothing after ``close``."""
@@ -93,10 +105,19 @@ class FolderSignal:
             self._watcher.remove_watch(self._inotify, watch)
 
     @staticmethod
-    def _take(descriptor: int) -> None:
+    def _take(descriptor: int) -> bytes:
         if descriptor >= 0:
             with suppress(BlockingIOError):
-                os.read(descriptor, _EVENT_BYTES)
+                return os.read(descriptor, _EVENT_BYTES)
+        return b""
+
+
+def _is_write(events: bytes) -> bool:
+    """Whether they are one event, of a write to a file in the folder."""
+    if len(events) < _EVENT.size:
+        return False
+    _, mask, _, name_bytes = _EVENT.unpack_from(events)
+    return bool(mask == _IN_MODIFY and len(events) == _EVENT.size + name_bytes)
 
 
 def _open_inotify(watcher: Watcher) -> int:

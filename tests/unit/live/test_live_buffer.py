@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,14 +13,14 @@ pytest.importorskip("uvicorn")
 
 from litelog.live import live_buffer
 from litelog.live.served_log import LiveReader
+from litelog.log.early_sync import EarlySync
 from litelog.objects.position import Position
 from litelog.system.folder_signal import FolderSignal
+from tests.builders.held_syncs import HeldSyncs
 from tests.builders.server_builder import Watched
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.builders.log_builder import LogBuilder
 
 pytestmark = pytest.mark.slow
@@ -79,3 +80,49 @@ def test_a_log_is_served_once_its_thread_can_start(
         served = logs.enter("log", reader)
         wait_until(lambda: served.buffer.view.next == log.next)
         logs.leave(served, reader)
+
+
+def test_commits_are_published_once_they_are_durable_and_encoded_before(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs, encoded = HeldSyncs(), list[int | None]()
+    monkeypatch.setattr(live_buffer, "EarlySync", lambda wake: EarlySync(wake, syncs))
+
+    def encode(run: live_buffer.LiveRun) -> bytes:
+        encoded.append(run.next)
+        return b"encoded"
+
+    with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], {"serve": "all"}) as watched:
+        watched.wait_until_ready()
+        logs = watched.service._logs
+        assert logs is not None
+        reader = LiveReader("test", 0.0)
+        buffer = logs.enter("log", reader).buffer
+        log.append(1)
+        syncs.may_end.release(100)
+        wait_until(lambda: buffer.view.next == log.next)
+        while syncs.may_end.acquire(blocking=False):
+            """The next one is held."""
+        before = buffer.view.next
+        buffer.wanted.add("kind", encode)
+        log.append(1)
+        wait_until(lambda: encoded == [log.next])
+        assert buffer.view.next == before
+        syncs.may_end.release()
+        wait_until(lambda: buffer.view.next == log.next)
+        assert buffer.look()[1][-1].encoded("kind", bytes) == b"encoded"
+        buffer.wanted.remove("kind")
+        syncs.number = 5
+        log.append(1)
+        syncs.may_end.release(100)
+        wait_until(lambda: "frozen" in buffer.view.error)
+        assert buffer.view.next == log.next - 1
+        assert encoded == [log.next - 1]
+        copy = tmp_path / "copy"
+        path = next(Path(log.folder).glob("*.log"))
+        copy.write_bytes(path.read_bytes())
+        syncs.number = 0
+        copy.replace(path)  # ends the freeze
+        wait_until(lambda: buffer.view.next == log.next)
+        runs = buffer.look()[1]
+        assert [run.first for run in runs[1:]] == [run.next for run in runs[:-1]], "none is missing"

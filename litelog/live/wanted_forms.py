@@ -1,0 +1,67 @@
+"""WantedForms: the encoded forms of the next run that readers at the end of a log wait for.
+
+A buffer encodes a short run in these forms before it is durable, while the disk is at work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from litelog.errors import LitelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.live.encoding import Piece
+
+MOST_BYTES = 32 << 10
+"""A longer run is encoded when a reader gets it: others do not wait for that."""
+
+
+class EncodesOnce(Protocol):
+    """A run, which keeps its encoded forms."""
+
+    @property
+    def size(self) -> int: ...
+
+    def encoded(self, kind: str, encode: Callable[[], Piece]) -> Piece:
+        """Return a form, made once."""
+
+
+Run = TypeVar("Run", bound=EncodesOnce)
+
+
+class WantedForms(Generic[Run]):
+    """Any thread may call the methods."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers: Counter[str] = Counter()
+        self._encoders: dict[str, Callable[[Run], Piece]] = {}
+
+    def add(self, kind: str, encode: Callable[[Run], Piece]) -> None:
+        """A reader waits for a form."""
+        with self._lock:
+            self._readers[kind] += 1
+            self._encoders[kind] = encode
+
+    def remove(self, kind: str) -> None:
+        """It does not wait for it any more."""
+        with self._lock:
+            self._readers[kind] -= 1
+            if self._readers[kind] <= 0:
+                del self._readers[kind], self._encoders[kind]
+
+    def encode(self, run: Run) -> None:
+        """Encode a short run in all wanted forms. Readers of a form that cannot be made get the error themselves."""
+        if not self._encoders or run.size > MOST_BYTES:
+            return
+        with self._lock:
+            wanted = list(self._encoders.items())
+        for kind, encode in wanted:
+            with suppress(LitelogError):
+                run.encoded(kind, partial(encode, run))
