@@ -182,6 +182,7 @@ def test_a_claim_whose_answer_was_lost_is_ones_own(bench: Bench, fault: Fault, w
 
 @pytest.mark.parametrize("fault", [None, Fault.INTERNAL_ERROR, Fault.RESET, Fault.HANG])
 def test_a_slot_that_a_successor_took_meanwhile_fences(bench: Bench, fault: Fault | None) -> None:
+    bench.read_timeout = bench.read_timeout if fault is Fault.HANG else LONG  # the successor may be slow
     bench.append()
     daemon = bench.daemon()
     bench.sync(daemon)
@@ -202,6 +203,7 @@ def test_a_slot_that_a_successor_took_meanwhile_fences(bench: Bench, fault: Faul
 
 @pytest.mark.parametrize("fault", [None, Fault.INTERNAL_ERROR, Fault.RESET])
 def test_an_epoch_that_another_took_meanwhile_is_a_lost_race(bench: Bench, fault: Fault | None) -> None:
+    bench.read_timeout = LONG  # the winner may be slow
     bench.append()
     winner = bench.daemon("two", direct=True)
     bench.proxy.plan.next("PUT", fault, When.AFTER, key_part="epochs/", meanwhile=lambda: bench.sync(winner) and None)
