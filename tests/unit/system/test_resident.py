@@ -135,10 +135,11 @@ def test_memory_is_returned_once_the_process_is_idle_and_has_grown() -> None:
         memory.look(now := now + INTERVAL_SECONDS)
     assert process.given == [True]
     process.own += 2 * GROWTH_BYTES
-    for _ in range(5):  # it works
-        process.used += INTERVAL_SECONDS
+    for share in (1, 0.1, 0.005, 0.005, 0.005):  # it works
+        process.used += share * INTERVAL_SECONDS
         memory.look(now := now + INTERVAL_SECONDS)
     assert process.given == [True]
+    process.used += 0.0005 * INTERVAL_SECONDS
     memory.look(now + INTERVAL_SECONDS / 2)  # too early
     assert process.given == [True]
     memory.look(now + INTERVAL_SECONDS)
