@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import json
 import re
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
@@ -23,7 +25,7 @@ from litelog.system.tokens import read_token
 from replica_clients.tls_errors import explain_tls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -71,7 +73,7 @@ def open_store(url: str, options: Mapping[str, object]) -> HttpStore:
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise ConfigError(f"{parts.scheme}:// takes no option {unknown[0]} (it takes {', '.join(OPTIONS)})")
-    return HttpStore(url.rstrip("/"), _read_token(options), _make_pool(options))
+    return HttpStore(url.rstrip("/"), partial(_read_token, options), _make_timeout(options), _make_pool(options))
 
 
 class _ConflictError(StoreError):
@@ -83,10 +85,16 @@ class HttpStore:
 
     enforces_create_only = True
 
-    def __init__(self, url: str, token: str | None, pool: urllib3.PoolManager) -> None:
+    def __init__(
+        self, url: str, read_token: Callable[[], str | None], timeout: urllib3.Timeout, pool: urllib3.PoolManager
+    ) -> None:
+        """``read_token``: returns the token. It is called again after a 401: the token's file may have another one."""
         self.url = url
         self._pool = pool
-        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._connect_seconds = cast("float", timeout.connect_timeout)
+        self._read_seconds = cast("float", timeout.read_timeout)
+        self._read_token = read_token
+        self._token = read_token()
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:  # noqa: ARG002
         require_key(key)
@@ -99,7 +107,7 @@ class HttpStore:
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         require_key(key)
-        headers = dict(self._headers)
+        headers = dict[str, str]()
         if byte_range is not None:
             if byte_range.length == 0:
                 self._request("HEAD", key, f"/replica/{quote(key)}").release_conn()
@@ -208,7 +216,7 @@ class HttpStore:
         require_key(key)
         path = f"/replica/{quote(key)}?wait={seconds:.3f}s"
         try:
-            self._request("HEAD", key, path, read_seconds=seconds + READ_SECONDS).release_conn()
+            self._request("HEAD", key, path, read_seconds=seconds + self._read_seconds).release_conn()
         except NotFoundError:
             return
 
@@ -230,7 +238,7 @@ class HttpStore:
         """Yield the log's WAL segments as the daemon has them, and then the reason if the stream ended early."""
         named = {} if mirror is None else {"mirror": mirror}
         query = urlencode({"from": str(position), "wait": f"{seconds:.3f}s", "limit": limit, **named})
-        answer = self._send("GET", "stream", str(position), f"/wal?{query}", read_seconds=seconds + READ_SECONDS)
+        answer = self._send("GET", "stream", str(position), f"/wal?{query}", read_seconds=seconds + self._read_seconds)
         if answer.status in (409, 410):
             yield StreamError(answer.status, _read_message(answer))
             return
@@ -276,22 +284,34 @@ class HttpStore:
         body: bytes | None = None,
     ) -> BaseHTTPResponse:
         """Send a request to ``url``, by default that of the log. Returns its answer, whatever its status is."""
-        more: dict[str, Any] = {}
-        if read_seconds is not None:
-            more["timeout"] = urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds)
-        try:
-            return self._pool.request(
-                method,
-                (url or self.url) + path,
-                headers=headers or self._headers,
-                body=body,
-                preload_content=False,
-                redirect=False,
-                **more,
-            )
-        except HTTPError as error:
-            said, retryable = _explain(self.url, error)
-            raise StoreError(operation, key, said, retryable=retryable) from error
+        seconds = self._read_seconds if read_seconds is None else read_seconds
+        timeout = urllib3.Timeout(connect=self._connect_seconds, read=seconds)
+        for is_last in (False, True):
+            token = self._token
+            try:
+                answer = self._pool.request(
+                    method,
+                    (url or self.url) + path,
+                    headers={**(headers or {}), **({} if token is None else {"authorization": f"Bearer {token}"})},
+                    body=body,
+                    preload_content=False,
+                    redirect=False,
+                    timeout=timeout,
+                )
+            except HTTPError as error:
+                said, retryable = _explain(self.url, error)
+                raise StoreError(operation, key, said, retryable=retryable) from error
+            if is_last or answer.status != 401 or not self._has_other_token(token):
+                break
+            answer.drain_conn()
+        return answer
+
+    def _has_other_token(self, refused: str | None) -> bool:
+        """Whether there is another token than the one that was refused, as its file was written again."""
+        if self._token == refused:  # no other thread has read the new one
+            with suppress(ConfigError):  # it is being written
+                self._token = self._read_token()
+        return self._token != refused
 
     def _refusal(self, operation: str, key: str, answer: BaseHTTPResponse) -> StoreError | NotFoundError:
         said = _read_message(answer)
@@ -380,16 +400,19 @@ def _read_token(options: Mapping[str, object]) -> str | None:
     return str(token) if token else None
 
 
+def _make_timeout(options: Mapping[str, object]) -> urllib3.Timeout:
+    return urllib3.Timeout(
+        connect=_read_number(options, "connect_timeout", CONNECT_SECONDS),
+        read=_read_number(options, "read_timeout", READ_SECONDS),
+    )
+
+
 def _make_pool(options: Mapping[str, object]) -> urllib3.PoolManager:
     connections = _read_number(options, "connections", CONNECTIONS)
     return urllib3.PoolManager(
         num_pools=2,
         maxsize=int(connections),
         retries=False,
-        timeout=urllib3.Timeout(
-            connect=_read_number(options, "connect_timeout", CONNECT_SECONDS),
-            read=_read_number(options, "read_timeout", READ_SECONDS),
-        ),
         ca_certs=None if options.get("ca_bundle") is None else str(options["ca_bundle"]),
         cert_reqs="CERT_REQUIRED",
     )

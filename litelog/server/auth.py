@@ -106,7 +106,9 @@ class RequestGuard:
         if scope["path"] == PAGE and reads:
             words = "load this again, and give the token (token-file) as the password, with any user name"
             return _error(401, words, {"www-authenticate": 'Basic realm="litelog", charset="UTF-8"'})
-        return _error(401, "a bearer token is needed (token-file)", {"www-authenticate": 'Bearer realm="litelog"'})
+        sent = "authorization" in headers
+        words = "the daemon does not have the token that was sent" if sent else "a bearer token is needed"
+        return _error(401, f"{words} (token-file, tokens)", {"www-authenticate": 'Bearer realm="litelog"'})
 
     def _is_ours(self, place: str) -> bool:
         match = _HOST.fullmatch(place)

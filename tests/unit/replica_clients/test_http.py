@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,10 @@ from litelog.errors import ConfigError, NotFoundError, StoreError
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
 from litelog.restore.history_plan import Target, find_plan
-from litelog.stores.object_store import ByteRange, NotSupportedError
+from litelog.stores.object_store import AwaitsKeys, ByteRange, NotSupportedError, StreamsWal
 from litelog.stores.opening import opened_replica
 from litelog.stores.registry import open_store
+from replica_clients import http as http_store
 from tests.builders.log_builder import make_log
 from tests.builders.restoring import restore_to
 from tests.builders.server_builder import TOKEN, Watched
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from litelog.stores.object_store import ObjectStore
     from tests.builders.log_builder import LogBuilder
 
 
@@ -199,7 +202,7 @@ def test_a_token_is_sent_and_never_shown(tmp_path: Path, log: LogBuilder) -> Non
             next(iter(refused.list("")))
         assert not caught.value.retryable
         wrong = open_store(url, {"token": "x" * 40})
-        with pytest.raises(StoreError, match="401") as caught:
+        with pytest.raises(StoreError, match="401: the daemon does not have the token that was sent") as caught:
             wrong.open("epochs/1.json")
         assert "x" * 40 not in str(caught.value)
         for options in ({"token": TOKEN}, {"token_file": str(tmp_path / "token")}):
@@ -208,6 +211,59 @@ def test_a_token_is_sent_and_never_shown(tmp_path: Path, log: LogBuilder) -> Non
             store.close()
         refused.close()
         wrong.close()
+
+
+@pytest.mark.slow
+def test_a_token_that_was_exchanged_is_used_by_a_store_that_is_open(tmp_path: Path, log: LogBuilder) -> None:
+    files = [tmp_path / "token", tmp_path / "token-of-the-reader"]
+
+    def write(token: str) -> None:
+        for file in files:
+            file.write_text(token)
+            file.chmod(0o600)
+
+    write(TOKEN)
+    with serving(tmp_path, log, token_file=str(files[0])) as (_, url):
+        store, other = (open_store(url, {"token_file": str(file)}) for file in (files[1], files[1]))
+        before = [info.key for info in store.list("")]
+        write(TOKEN[::-1])
+        assert [info.key for info in store.list("")] == before
+        files[1].write_text("")  # half of a change
+        files[0].write_text(TOKEN + "3")
+        wait_until(lambda: is_refused(other))
+        files[1].write_text(TOKEN + "3")
+        assert [info.key for info in other.list("")] == before
+        store.close()
+        other.close()
+
+
+def is_refused(store: ObjectStore) -> bool:
+    try:
+        next(iter(store.list("")))
+    except StoreError as error:
+        return "401" in str(error)
+    return False
+
+
+def test_read_timeout_limits_requests_that_wait_for_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon whose machine was cut off from the network sends no answer, and does not close the connection."""
+    monkeypatch.setattr(http_store, "READ_SECONDS", 3600.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/logs/log"
+        store = open_store(url, {"read_timeout": 0.01})
+        assert isinstance(store, AwaitsKeys)
+        with pytest.raises(StoreError, match="timed out"):
+            store.wait_for("epochs/00000001.json", 0.01)
+        assert isinstance(store, StreamsWal)
+        with pytest.raises(StoreError, match="timed out"):
+            next(
+                iter(
+                    store.stream_wal(
+                        Position.parse("0000000000000001/0000000000000000/0000000000000000"), 0.01, 1, None
+                    )
+                )
+            )
+        store.close()
 
 
 @pytest.mark.slow
