@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from litelog.config.document import Document, Problem, TextPosition, read_document
 from litelog.config.entries import SearchedFolder
+from litelog.config.located_values import Problem, TextPosition
 from litelog.config.models import Config, Location, known_keys, same_places, spell, written
 from litelog.config.values import FROM_DOCUMENT
 from litelog.errors import ConfigError, ConfigMistake, InvalidConfigError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pydantic_core import ErrorDetails
+
+    from litelog.config.located_values import Document
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -54,6 +56,8 @@ def load_config(
         ConfigError: the file cannot be read.
         InvalidConfigError: the configuration is invalid. The error lists every problem with its line.
     """
+    from litelog.config.document import read_document  # noqa: PLC0415 - a command with arguments needs no YAML
+
     environment = os.environ if environment is None else environment
     if isinstance(source, str) and not _PATH.fullmatch(source):
         name, text = "config", source

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo
 
 from litelog.codec.frame_codecs import Compression
-from litelog.config.document import Expanded
+from litelog.config.located_values import Expanded
 from litelog.log.watermark import WatermarkUse
 from litelog.objects.layout import Fencing
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES

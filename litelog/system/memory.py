@@ -64,7 +64,8 @@ def collect_new_objects_often() -> None:
 
 def exempt_existing_objects() -> None:
     """Leave what exists now, such as loaded modules, out of all later collections. PySpark collects after each task,
-    and Python collects once more when a process ends."""
+    and Python collects once more when a process ends. After the imports of ``replicate``, a collection would take 35 ms
+    and free next to nothing."""
     gc.freeze()
 
 
