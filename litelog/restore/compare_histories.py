@@ -147,7 +147,7 @@ def _compare_bytes(
 
 
 def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
-    """Yield the intact claims, newest first. Each costs a GET when it is taken."""
+    """Yield the intact claims, newest first. Each takes a GET when it is requested."""
     for name in reversed(client.claims()):
         try:
             yield read_claim(client, name)

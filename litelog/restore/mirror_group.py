@@ -112,7 +112,7 @@ class MirrorGroup:
         self._running: dict[str, Future[None]] = {}
 
     def logs(self) -> Sequence[MirroredLog]:
-        """The logs that were found, sorted by name. Any thread may call it."""
+        """The logs that were found, in the order of their names. Any thread may call it."""
         return [log for _, log in sorted(self._logs.items())]
 
     def run_once(self, stop: threading.Event) -> None:

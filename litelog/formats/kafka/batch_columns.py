@@ -91,7 +91,7 @@ class _Run:
     ends: Int64s
     counts: Int64s
     starts: Int64s | None
-    """Where each batch begins in the piece that was decoded; None if ``data`` is that piece."""
+    """The beginning of each batch in the decoded piece; None if ``data`` is that piece."""
 
     def refuse(self, number: int, what: str, expected: object, actual: object) -> CorruptCommitError:
         """The error that reports a batch as malformed."""

@@ -151,8 +151,8 @@ def _are_plausible(batches: RecordBatches, expect: Expectation, limit: int) -> B
 def find_batch(data: memoryview, start: int, expect: Expectation, exact: int | None = None) -> int | None:
     """Find the place of a good batch from ``start`` on whose offset may follow.
 
-    ``exact``: only one that certainly continues the log, and does not lie in a record. It has that offset. Or it has a
-    higher one, and the bytes end with it, or another batch follows it.
+    ``exact``: only a batch that certainly continues the log, and does not lie in a record. It has that offset. Or it
+    has a higher offset, and the bytes end with it, or another batch follows it.
     """
     stop = len(data) - HEADER_BYTES + 1
     lowest = expect.sequence or 0
@@ -218,7 +218,7 @@ def _refuse_old(name: str, data: memoryview) -> None:
 
 
 def _checksums(data: memoryview, position: int, total: int) -> tuple[int, int]:
-    """The checksum of a batch, and the one that its header states."""
+    """The checksum of a batch, and the checksum that its header states."""
     return crc32c(data[position + CHECKED_FROM : position + total]), RecordBatch.read(data, position).checksum
 
 

@@ -77,7 +77,7 @@ def hybrid(
     Raises:
         ConfigError: an option does not fit, or the table is of another log.
         DivergedError: the log does not continue the history in the table.
-        NothingToRestoreError: there is no export, or no replica.
+        NothingToRestoreError: the target holds no export, or the replica does not exist.
         CorruptObjectError: an object that planning reads is damaged.
         StoreError: a request to a store failed.
     """
