@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from litelog.native.library import has_fast_checksums, load
-from litelog.native.walks import call, read
+from litelog.native.walks import call, described, read
 
 if TYPE_CHECKING:
     import ctypes
-    from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from litelog.native.walks import Field, FrameLayout
+    from litelog.native.walks import FrameLayout
 
     Int64s = npt.NDArray[np.int64]
 
@@ -28,21 +27,41 @@ _FEWEST_RECORD_BYTES = 7
 _ROW_COLUMNS, _COLUMNS = 7, 11
 _KEY_START, _KEY_LENGTH = 5, 6
 
-_ROWS, _VALUE_BYTES, _KEY_BYTES, _KEYS, _NULLS, _HEADED, _TAKEN, _IS_FULL, _COUNTS = range(9)
-"""The numbers that say how far the rows are filled, in the order of ``kafka.h``."""
+_ROWS, _VALUE_BYTES, _KEY_BYTES, _KEYS, _NULLS, _HEADED, _TAKEN, _IS_FULL, _IS_UNSURE = range(9)
+"""The numbers that say how far the rows are filled, in the order of ``kafka.h``. Those of BatchTotals follow."""
+
+_FIRST_TOTAL, _LAST_OFFSET, _COUNTS = 9, 10, 16
+_MIN, _MAX = -(1 << 63), (1 << 63) - 1
 
 
-class BatchRows(NamedTuple):
+class BatchTotals(NamedTuple):
+    """What the headers of batches that follow each other say together. Of earliest to has_older, only those of batches
+    with records."""
+
+    next: int
+    """The lowest offset that may follow."""
+    epoch: int
+    records: int
+    """A batch without records counts as one."""
+    earliest: int
+    """The lowest of the batches' highest times, in milliseconds; above ``latest`` if no batch has records."""
+    latest: int
+    has_older: bool
+    """Whether records may be older than ``earliest``."""
+
+
+class TakenBatches(NamedTuple):
     """n batches of Kafka, and the rows of their records. Places of keys and values are in ``content``."""
 
     bounds: Int64s
     """Where each batch begins, and where the last one ends."""
-    fields: Int64s
-    """A row of n numbers for each field."""
+    attributes: Int64s
+    producers: Int64s
     rows_after: Int64s
     """How many rows there are up to the end of each batch."""
     taken: int
-    """How many batches have their rows: those before the first batch that is compressed, or not plainly right."""
+    """How many batches have their rows: those before the first batch that is compressed, or not plainly right; negative
+    if none were asked for."""
     rows: Int64s
     """An array of 7 rows: sequence, time in microseconds, start and length of the value, where it lies in the piece,
     start and length of the key. A length is -1 for null."""
@@ -51,15 +70,23 @@ class BatchRows(NamedTuple):
     the piece, and their number."""
     content: memoryview
     """The values, back to back, and the keys."""
-    value_bytes: int
-    """How many bytes at the front of ``content`` are values."""
     has_keys: bool
     has_nulls: bool
     """Whether values are null."""
+    totals: BatchTotals | None
+    """None if one of the batches is not plainly one that may follow those before it."""
 
 
-def take_batches(data: memoryview, layout: FrameLayout, fields: Sequence[Field]) -> BatchRows | None:
-    """Find Kafka's batches from the front of ``data`` on, as ``walks.take_frames``, and write rows for their records.
+def take_batches(
+    data: memoryview, layout: FrameLayout, expected: tuple[int, int, int], *, with_rows: bool
+) -> TakenBatches | None:
+    """Find Kafka's batches from the front of ``data`` on, as ``walks.find_frames``, and write rows for their records.
+
+    Args:
+        data: The bytes from the start of a batch on.
+        layout: How batches state their length and their checksum.
+        expected: The lowest offset of the first batch, the highest offset of all, and the lowest epoch.
+        with_rows: Whether rows are wanted.
 
     Returns:
         The batches, whose checksums are right. Control batches have no rows. None without the library, and also if it
@@ -68,13 +95,19 @@ def take_batches(data: memoryview, layout: FrameLayout, fields: Sequence[Field])
     library = load()
     if library is None or not has_fast_checksums():
         return None
-    content, filled = np.empty(2 * len(data), np.uint8), np.zeros(_COUNTS, np.int64)
-    parts: list[BatchRows] = []
-    position = 0
-    while not parts or filled[_IS_FULL]:
-        filled[[_ROWS, _HEADED, _TAKEN, _IS_FULL]] = 0
+    content = np.empty(2 * len(data) if with_rows else 0, np.uint8)
+    lowest, highest, epoch = expected
+    start = [0] * _IS_UNSURE + [0, lowest, highest, epoch, 0, _MAX, _MIN, 0]
+    start[_TAKEN] = 0 if with_rows else -1
+    filled = np.array(start, np.int64)
+    parts: list[TakenBatches] = []
+    position, is_full = 0, True
+    while is_full:
+        if parts:
+            filled[[_ROWS, _HEADED, _IS_FULL]] = 0
+            filled[_TAKEN] = start[_TAKEN]
         most, capacity = (guess << len(parts) for guess in _guess(data, position))
-        part = _take_part(library, data, position, (layout, fields), most, capacity, content, filled)
+        part, is_full = _take_part(library, data, position, layout, most if with_rows else 0, capacity, content, filled)
         parts.append(part)
         position = int(part.bounds[-1])
     return parts[0] if len(parts) == 1 else _join(parts, len(data))
@@ -84,34 +117,38 @@ def _take_part(
     library: ctypes.CDLL,
     data: memoryview,
     start: int,
-    described: tuple[FrameLayout, Sequence[Field]],
+    layout: FrameLayout,
     most: int,
     capacity: int,
     content: npt.NDArray[np.uint8],
     filled: Int64s,
-) -> BatchRows:
-    """The batches from ``start`` on: up to ``capacity`` of them, with up to ``most`` rows."""
-    size, (layout, fields) = len(data), described
-    bounds, after = np.empty(capacity + 1, np.int64), np.empty(capacity, np.int64)
-    numbers, rows = np.empty((len(fields), capacity), np.int64), np.empty((_COLUMNS, most), np.int64)
-    given = (read(data), size, start, np.array(layout, np.int64), np.array(fields, np.int64), len(fields))
-    into = (bounds, numbers, after, capacity, rows, most, content, size, size, filled)
-    found = call(library.litelog_take_batches, *given, *into)
+) -> tuple[TakenBatches, bool]:
+    """The batches from ``start`` on: up to ``capacity`` of them, with up to ``most`` rows. And whether there are more
+    of them."""
+    size, room = len(data), len(content) // 2
+    numbers, rows = np.empty(4 * capacity + 1, np.int64), np.empty((_COLUMNS, most), np.int64)
+    bounds, (attributes, producers, after) = numbers[3 * capacity :], numbers[: 3 * capacity].reshape(3, capacity)
+    given = (read(data), size, start, described(layout), bounds, attributes, producers, after, capacity)
+    found = call(library.litelog_take_batches, *given, rows, most, content, room, room, filled)
     if found < 0:
         raise ValueError(f"{layout} is not a layout of Kafka's batches")
-    values, keys = int(filled[_VALUE_BYTES]), bool(filled[_KEYS])
-    return BatchRows(
+    counts: list[int] = filled.tolist()
+    keys, totals = counts[_KEYS] > 0, counts[_FIRST_TOTAL:]
+    del totals[_LAST_OFFSET - _FIRST_TOTAL]
+    following, epoch, records, earliest, latest, older = totals
+    return TakenBatches(
         bounds=bounds[: found + 1],
-        fields=numbers[:, :found],
+        attributes=attributes[:found],
+        producers=producers[:found],
         rows_after=after[:found],
-        taken=int(filled[_TAKEN]),
-        rows=rows[:_ROW_COLUMNS, : int(filled[_ROWS])],
-        headed=rows[_ROW_COLUMNS:, : int(filled[_HEADED])].copy(),
-        content=content.data[: size + int(filled[_KEY_BYTES]) if keys else values],
-        value_bytes=values,
+        taken=counts[_TAKEN],
+        rows=rows[:_ROW_COLUMNS, : counts[_ROWS]],
+        headed=rows[_ROW_COLUMNS:, : counts[_HEADED]].copy(),
+        content=content.data[: size + counts[_KEY_BYTES] if keys else counts[_VALUE_BYTES]],
         has_keys=keys,
-        has_nulls=bool(filled[_NULLS]),
-    )
+        has_nulls=counts[_NULLS] > 0,
+        totals=None if counts[_IS_UNSURE] else BatchTotals(following, epoch, records, earliest, latest, older > 0),
+    ), counts[_IS_FULL] > 0
 
 
 def _guess(data: memoryview, at: int) -> tuple[int, int]:
@@ -126,7 +163,7 @@ def _guess(data: memoryview, at: int) -> tuple[int, int]:
     return min(left // _FEWEST_RECORD_BYTES, count * left // length * 17 // 16 + count + 64), batches
 
 
-def _join(parts: list[BatchRows], keys_at: int) -> BatchRows:
+def _join(parts: list[TakenBatches], keys_at: int) -> TakenBatches:
     """The parts as one. ``keys_at``: where keys begin in the content."""
     last, rows, taken = parts[-1], 0, 0
     after, headed = [], []
@@ -139,7 +176,8 @@ def _join(parts: list[BatchRows], keys_at: int) -> BatchRows:
         taken += part.taken
     return last._replace(
         bounds=np.concatenate([*(part.bounds[:-1] for part in parts), last.bounds[-1:]]),
-        fields=np.concatenate([part.fields for part in parts], axis=1),
+        attributes=np.concatenate([part.attributes for part in parts]),
+        producers=np.concatenate([part.producers for part in parts]),
         rows_after=np.concatenate(after),
         taken=taken,
         rows=np.concatenate([part.rows for part in parts], axis=1),

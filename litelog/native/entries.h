@@ -15,15 +15,19 @@ int64_t litelog_find_breaks(const int64_t *starts, const int64_t *lengths, int64
     return found;
 }
 
+/* As memcpy, which would be called for each entry. The last bytes are copied as a block that overlaps the one before. */
 static inline void copy(uint8_t *to, bytes from, int64_t count)
 {
     if (count < 32 || count > 8192) {
         memcpy(to, from, (size_t)count);
-        return;
+    } else if (count < 64) {
+        memcpy(to, from, 32);
+        memcpy(to + count - 32, from + count - 32, 32);
+    } else {
+        for (int64_t at = 0; at < count - 64; at += 64)
+            memcpy(to + at, from + at, 64);
+        memcpy(to + count - 64, from + count - 64, 64);
     }
-    for (int64_t at = 0; at < count - 32; at += 32)
-        memcpy(to + at, from + at, 32);
-    memcpy(to + count - 32, from + count - 32, 32);
 }
 
 /*

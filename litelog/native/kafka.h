@@ -1,151 +1,19 @@
-/* Kafka's batches, and the records in them. */
-
-/* A varint of three bytes or more before `end`, of at most `longest` bytes; null if there is none. */
-static __attribute__((noinline)) bytes take_long_varint(bytes at, bytes end, int longest, uint64_t *value)
-{
-    uint64_t found = 0;
-
-    for (int shift = 0; at < end && longest; shift += 7, longest--) {
-        uint64_t byte = *at++;
-
-        found |= (byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *value = found;
-            return at;
-        }
-    }
-    return 0;
-}
-
-static inline bytes take_varint(bytes at, bytes end, int longest, uint64_t *value)
-{
-    if (at < end && *at < 0x80) {
-        *value = *at;
-        return at + 1;
-    }
-    if (end - at >= 2 && at[1] < 0x80) {
-        *value = (at[0] & 0x7F) | (uint64_t)at[1] << 7;
-        return at + 2;
-    }
-    return take_long_varint(at, end, longest, value);
-}
-
-/* A length of at most 31 bits, or -1, and the place after it. */
-static inline bytes take_length(bytes at, bytes end, int64_t *length)
-{
-    uint64_t raw;
-
-    at = take_varint(at, end, 5, &raw);
-    if (!at || raw >> 32 || (raw & 1 && raw != 1))
-        return 0;
-    *length = raw == 1 ? -1 : (int64_t)(raw >> 1);
-    return at;
-}
-
-/* Takes an entry: a length, and as many bytes; null if it does not lie before `end`. */
-static inline bytes take_entry(bytes at, bytes end, bytes *start, int64_t *length)
-{
-    at = take_length(at, end, length);
-    if (!at || *length > end - at)
-        return 0;
-    *start = at;
-    return *length > 0 ? at + *length : at;
-}
-
-struct record {
-    bytes end, key, value, headers;
-    int64_t time, offset, key_length, value_length, header_count; /* a length is -1 for null */
-};
-
-/* Reads the record at `at`; returns where it ends, null if it is not sure. */
-static inline __attribute__((always_inline)) bytes take_record(bytes at, bytes end, struct record *found)
-{
-    int64_t length;
-    uint64_t time, offset, headers;
-    bytes stop;
-
-    at = take_length(at, end, &length);
-    if (!at || length < 1 || length > end - at || *at)
-        return 0;
-    stop = at + length;
-    at = take_varint(at + 1, stop, 10, &time);
-    if (!at)
-        return 0;
-    at = take_varint(at, stop, 5, &offset);
-    if (!at || offset & 1 || offset >> 32)
-        return 0;
-    at = take_entry(at, stop, &found->key, &found->key_length);
-    if (!at)
-        return 0;
-    at = take_entry(at, stop, &found->value, &found->value_length);
-    if (!at)
-        return 0;
-    at = take_varint(at, stop, 5, &headers);
-    if (!at || headers & 1 || headers > (uint64_t)(stop - at) || (!headers && at != stop))
-        return 0;
-    found->end = stop;
-    found->time = (int64_t)(time >> 1 ^ -(time & 1));
-    found->offset = (int64_t)(offset >> 1);
-    found->headers = at;
-    found->header_count = (int64_t)(headers >> 1);
-    return stop;
-}
-
-/*
- * The records of Kafka's batches, which lie from begins[i] to ends[i], counts[i] of them.
- *
- * Writes ten columns of `total` numbers each, one column after the other, in the order of the enumeration below.
- * Returns the number of records if each batch holds exactly its records; otherwise -1.
- */
-enum { STARTS, ENDS, TIMES, OFFSETS, KEY_STARTS, KEY_LENGTHS, VALUE_STARTS, VALUE_LENGTHS, HEADER_STARTS, HEADER_COUNTS };
-
-int64_t litelog_find_records(bytes data, int64_t size, const int64_t *begins, const int64_t *ends,
-                             const int64_t *counts, int64_t batches, int64_t *columns, int64_t total)
-{
-    int64_t *row[10], slot = 0;
-
-    for (int column = 0; column < 10; column++)
-        row[column] = columns + column * total;
-    for (int64_t batch = 0; batch < batches; batch++) {
-        if (begins[batch] < 0 || begins[batch] > ends[batch] || ends[batch] > size)
-            return -1;
-        if (counts[batch] < 0 || counts[batch] > total - slot)
-            return -1;
-        bytes at = data + begins[batch], end = data + ends[batch];
-
-        for (int64_t last = slot + counts[batch]; slot < last; slot++) {
-            struct record found;
-
-            row[STARTS][slot] = at - data;
-            at = take_record(at, end, &found);
-            if (!at)
-                return -1;
-            row[ENDS][slot] = at - data;
-            row[TIMES][slot] = found.time;
-            row[OFFSETS][slot] = found.offset;
-            row[KEY_STARTS][slot] = found.key - data;
-            row[KEY_LENGTHS][slot] = found.key_length;
-            row[VALUE_STARTS][slot] = found.value - data;
-            row[VALUE_LENGTHS][slot] = found.value_length;
-            row[HEADER_STARTS][slot] = found.headers - data;
-            row[HEADER_COUNTS][slot] = found.header_count;
-        }
-        if (at != end)
-            return -1;
-    }
-    return slot == total ? slot : -1;
-}
+/* Kafka's batches, and the rows of their records. */
 
 enum {
     BATCH_HEADER_BYTES = 61,
     FEWEST_RECORD_BYTES = 7,
     CODEC_BITS = 0x07,
     APPEND_TIME = 0x08,
-    CONTROL = 0x20
+    CONTROL = 0x20,
+    DELETE_HORIZON = 0x40,
+    MAGIC_AT = 16,
+    MAGIC = 2,
+    MOST_BATCH_BYTES = 32 << 20
 };
 
-/* The last time in milliseconds that fits into microseconds of 64 bits. */
-static const int64_t most_milliseconds = INT64_MAX / 1000;
+/* The last time in milliseconds whose microseconds fit into 64 bits, as Python has it. */
+static const int64_t most_milliseconds = INT64_MAX / 1000 - 1;
 
 /* The rows of records, in columns of `capacity` numbers, and the bytes of their values and keys. */
 enum {
@@ -162,8 +30,25 @@ enum {
     KEYED_COUNT
 };
 
-/* How far the rows are filled. */
-enum { ROWS, VALUE_BYTES, KEY_BYTES, KEYS, NULLS, ROWS_WITH_HEADERS, TAKEN_BATCHES, IS_FULL };
+/* How far the rows are filled, what the next batch must be, and what is known of all batches so far. */
+enum {
+    ROWS,
+    VALUE_BYTES,
+    KEY_BYTES,
+    KEYS,
+    NULLS,
+    ROWS_WITH_HEADERS,
+    TAKEN_BATCHES, /* those that have their rows; negative if none are wanted */
+    IS_FULL,
+    IS_UNSURE, /* whether one of the batches is not plainly one that may follow; then the rest means nothing */
+    NEXT_OFFSET,
+    LAST_OFFSET, /* the highest that may be */
+    NEWEST_EPOCH,
+    TOTAL_RECORDS, /* a batch without records counts as one */
+    EARLIEST,      /* of the batches' highest times, of those with records */
+    LATEST,
+    OLDER_RECORDS /* whether there may be older records */
+};
 
 struct rows {
     int64_t *columns, capacity;
@@ -212,43 +97,85 @@ static __attribute__((noinline)) int put_key(const struct record *found, const s
     return put_entry(rows->keys, rows->key_room, &filled[KEY_BYTES], found->key, found->key_length);
 }
 
+/* Lets the processor fetch the bytes `ahead` of a place: the next batch, while the records of this one are read. It has
+   to wait for the bytes of a large one otherwise, when it computes the checksum. */
+static inline void fetch_early(bytes at, int64_t ahead)
+{
+    uintptr_t place = (uintptr_t)at + (uintptr_t)ahead;
+
+    __builtin_prefetch((const void *)place);
+    __builtin_prefetch((const void *)(place + 64));
+}
+
+enum { LARGE_BYTES = 1 << 14 };
+
+/* What the records of a batch have in common. */
+struct batch {
+    bytes data;
+    int64_t base, last, first_time, one_time, is_appended, takes_short;
+};
+
+static int open_batch(bytes data, bytes head, struct batch *batch)
+{
+    batch->data = data;
+    batch->base = field(head, 8, 1);
+    batch->last = field(head + 23, 4, 1);
+    batch->is_appended = field(head + 21, 2, 1) & APPEND_TIME;
+    batch->one_time = field(head + 35, 8, 1);
+    batch->first_time = batch->is_appended ? batch->one_time : field(head + 27, 8, 1);
+    batch->takes_short = batch->first_time >= MOST_SHORT_TIME - most_milliseconds &&
+                         batch->first_time <= most_milliseconds - MOST_SHORT_TIME;
+    return batch->base >= 0 && batch->last <= INT32_MAX && batch->base <= INT64_MAX - batch->last;
+}
+
+/* The time of a record in microseconds; INT64_MIN if it does not fit. */
+static inline int64_t time_of(const struct batch *batch, const struct record *found)
+{
+    int64_t time = batch->first_time;
+
+    if (!batch->is_appended && __builtin_add_overflow(time, found->time, &time))
+        return INT64_MIN;
+    return time < -most_milliseconds || time > most_milliseconds ? INT64_MIN : 1000 * time;
+}
+
 /* Writes the rows of a batch's records. Returns whether they fill it, and are plainly right. */
 static int put_records(bytes data, bytes head, bytes end, const struct rows *rows, int64_t *filled)
 {
-    int64_t count = field(head + 57, 4, 1), base = field(head, 8, 1), last = field(head + 23, 4, 1), before = -1;
-    int64_t first_time = field(head + 27, 8, 1), one_time = field(head + 35, 8, 1);
-    int64_t is_appended = field(head + 21, 2, 1) & APPEND_TIME;
-    int64_t row = filled[ROWS], nulls = 0, value_bytes = filled[VALUE_BYTES], *sequences = rows->columns;
-    int64_t *times = sequences + rows->capacity, *starts = times + rows->capacity, *lengths = starts + rows->capacity;
-    int64_t *places = lengths + rows->capacity;
-    bytes at = head + BATCH_HEADER_BYTES;
+    int64_t count = field(head + 57, 4, 1), row = filled[ROWS], nulls = 0, value_bytes = filled[VALUE_BYTES], before = -1;
+    int64_t *sequences = rows->columns, *times = sequences + rows->capacity, *starts = times + rows->capacity;
+    int64_t *lengths = starts + rows->capacity, *places = lengths + rows->capacity;
+    int64_t ahead = end - head >= LARGE_BYTES ? end - head : 0;
+    bytes at = head + BATCH_HEADER_BYTES, next;
+    struct batch batch;
 
-    if (base < 0 || last > INT32_MAX || base > INT64_MAX - last)
+    if (!open_batch(data, head, &batch))
         return 0;
-    for (int64_t stop = row + count; row < stop; row++) {
+    for (int64_t stop = row + count; row < stop; row++, at = next) {
         struct record found;
-        int64_t time = one_time;
 
-        at = take_record(at, end, &found);
-        if (!at || found.offset <= before || found.offset > last)
-            return 0;
-        if (!is_appended && __builtin_add_overflow(first_time, found.time, &time))
-            return 0;
-        if (time < -most_milliseconds || time > most_milliseconds)
+        fetch_early(at, ahead);
+        next = batch.takes_short && !filled[KEYS] ? take_short_record(at, end, &found) : 0;
+        if (next) {
+            times[row] = 1000 * (batch.first_time + (batch.is_appended ? 0 : found.time));
+        } else {
+            next = take_record(at, end, &found);
+            if (!next || (times[row] = time_of(&batch, &found)) == INT64_MIN)
+                return 0;
+            if ((filled[KEYS] || found.key_length >= 0) && !put_key(&found, rows, row, filled))
+                return 0;
+            if (found.header_count)
+                put_headers(data, &found, rows, row, filled);
+            nulls += found.value_length < 0;
+        }
+        if (found.offset <= before || found.offset > batch.last)
             return 0;
         before = found.offset;
-        sequences[row] = base + found.offset;
-        times[row] = 1000 * time;
+        sequences[row] = batch.base + found.offset;
         starts[row] = value_bytes;
         lengths[row] = found.value_length;
         places[row] = found.value - data;
-        nulls += found.value_length < 0;
         if (!put_entry(rows->values, rows->value_room, &value_bytes, found.value, found.value_length))
             return 0;
-        if ((filled[KEYS] || found.key_length >= 0) && !put_key(&found, rows, row, filled))
-            return 0;
-        if (found.header_count)
-            put_headers(data, &found, rows, row, filled);
     }
     filled[ROWS] = row;
     filled[VALUE_BYTES] = value_bytes;
@@ -277,28 +204,78 @@ static int take_batch(bytes data, bytes head, bytes end, const struct rows *rows
 }
 
 /*
- * Kafka's batches from `start` on, as frames of a layout with fields as in litelog_take_frames, and the rows of their
- * records.
+ * The places from `begin` to `end`, exclusive, at which a batch may begin, by its magic, length, offset and counts.
  *
- * Writes where batches begin, and where the last one ends; the fields; and the number of rows up to each one's end.
- * Rows are written up to the first batch that is compressed, or that is not plainly right; control batches have none.
- * Rows are eleven columns of `row_capacity` numbers each, in the order of the enumeration above. Values lie back to back
- * at the start of `content`, and keys from `value_room` on. `filled` says how much of all that is filled, and how many
- * batches have their rows. Stops before a batch for which there is no room, or not for all its records, and says so.
- * Returns the number of batches; -1 for a layout that cannot be.
+ * Writes up to `capacity` of them, and returns how many.
  */
-int64_t litelog_take_batches(bytes data, int64_t size, int64_t start, const int64_t *layout,
-                             const int64_t *fields, int64_t field_count, int64_t *bounds, int64_t *numbers,
-                             int64_t *rows_after, int64_t capacity, int64_t *columns, int64_t row_capacity,
-                             uint8_t *content, int64_t value_room, int64_t key_room,
-                             int64_t *filled)
+int64_t litelog_find_headers(bytes data, int64_t size, int64_t begin, int64_t end, int64_t *places, int64_t capacity)
+{
+    int64_t count = 0;
+
+    if (begin < 0 || end > size - BATCH_HEADER_BYTES + 1)
+        return 0;
+    while (begin < end && count < capacity) {
+        bytes magic = memchr(data + begin + MAGIC_AT, MAGIC, (size_t)(end - begin)), at;
+        int64_t length, last, records;
+
+        if (!magic)
+            break;
+        at = magic - MAGIC_AT;
+        begin = at - data + 1;
+        length = field(at + 8, -4, 1);
+        last = field(at + 23, -4, 1);
+        records = field(at + 57, -4, 1);
+        if (*at < 0x80 && length >= BATCH_HEADER_BYTES - 12 && length + 12 <= data + size - at && last >= 0 &&
+            records >= 0 && records <= last + 1)
+            places[count++] = at - data;
+    }
+    return count;
+}
+
+/* Adds a batch to what is known of all of them. Returns whether it is plainly one that may follow those before. */
+static int add_batch(bytes head, int64_t total, int64_t *filled)
+{
+    int64_t base = field(head, 8, 1), delta = field(head + 23, -4, 1), epoch = field(head + 12, -4, 1);
+    int64_t records = field(head + 57, -4, 1), time = field(head + 35, 8, 1), attributes = field(head + 21, 2, 1);
+
+    if (head[16] != MAGIC || total > MOST_BATCH_BYTES || base < filled[NEXT_OFFSET] || base > filled[LAST_OFFSET])
+        return 0;
+    if (delta < 0 || delta > filled[LAST_OFFSET] - base || records < 0 || records > delta + 1)
+        return 0;
+    if ((epoch < filled[NEWEST_EPOCH] && epoch != -1) || time < -most_milliseconds || time > most_milliseconds)
+        return 0;
+    filled[NEXT_OFFSET] = base + delta + 1;
+    filled[NEWEST_EPOCH] = epoch > filled[NEWEST_EPOCH] ? epoch : filled[NEWEST_EPOCH];
+    filled[TOTAL_RECORDS] += records ? records : 1;
+    if (records) {
+        filled[EARLIEST] = time < filled[EARLIEST] ? time : filled[EARLIEST];
+        filled[LATEST] = time > filled[LATEST] ? time : filled[LATEST];
+        filled[OLDER_RECORDS] |= !(attributes & APPEND_TIME) && (records != 1 || attributes & DELETE_HORIZON);
+    }
+    return 1;
+}
+
+/*
+ * Kafka's batches from `start` on, as frames of a layout as in litelog_take_frames, and the rows of their records.
+ *
+ * Writes where batches begin, and where the last one ends; their attributes and producer ids; and the number of rows up
+ * to each one's end. Rows are written up to the first batch that is compressed, or that is not plainly right; control
+ * batches have none. Rows are eleven columns of `row_capacity` numbers each, in the order of the enumeration above.
+ * Values lie back to back at the start of `content`, and keys from `value_room` on. `filled` says how much of all that
+ * is filled, how many batches have their rows, and what is known of all batches. Stops before a batch for which there is
+ * no room, or not for all its records, and says so. Returns the number of batches; -1 for a layout that cannot be.
+ */
+int64_t litelog_take_batches(bytes data, int64_t size, int64_t start, const int64_t *layout, int64_t *bounds,
+                             int64_t *attributes, int64_t *producers, int64_t *rows_after, int64_t capacity,
+                             int64_t *columns, int64_t row_capacity, uint8_t *content, int64_t value_room,
+                             int64_t key_room, int64_t *filled)
 {
     const struct rows rows = {columns, row_capacity, content, content + value_room, value_room, key_room, value_room};
     int64_t count = 0, position = start;
 
     if (start < 0 || start > size || capacity < 0 || row_capacity < 0 || value_room < 0 || key_room < 0)
         return -1;
-    if (!is_layout(layout) || layout[FEWEST] < BATCH_HEADER_BYTES || !are_fields(fields, field_count, layout[FEWEST]))
+    if (!is_layout(layout) || layout[FEWEST] < BATCH_HEADER_BYTES)
         return -1;
     bounds[0] = start;
     while (count < capacity && size - position >= layout[FEWEST]) {
@@ -315,7 +292,10 @@ int64_t litelog_take_batches(bytes data, int64_t size, int64_t start, const int6
                 break;
             filled[TAKEN_BATCHES] += what == TAKEN;
         }
-        put_fields(head, fields, field_count, layout[IS_BIG], numbers + count, capacity);
+        if (!filled[IS_UNSURE])
+            filled[IS_UNSURE] = !add_batch(head, total, filled);
+        attributes[count] = field(head + 21, -2, 1);
+        producers[count] = field(head + 43, 8, 1);
         rows_after[count] = filled[ROWS];
         position += total;
         bounds[++count] = position;

@@ -96,6 +96,27 @@ static int read_message(bytes at, bytes end, const struct records *records, int6
 }
 
 /*
+ * The places from `start` on at which a message may begin that is there as a whole, and is not empty.
+ *
+ * Writes up to `capacity` of them, and the length of each one's payload, which is at most `most`. Returns how many.
+ */
+int64_t litelog_find_message_heads(bytes data, int64_t size, int64_t start, int64_t most, int64_t *places,
+                                   int64_t *lengths, int64_t capacity)
+{
+    int64_t count = 0;
+
+    for (; start >= 0 && start < size - MESSAGE_BYTES && count < capacity; start++) {
+        int64_t length = number(data + start + 5, 1);
+
+        if (data[start] > LAST_CODEC || !length || length > most || length > size - start - MESSAGE_BYTES)
+            continue;
+        places[count] = start;
+        lengths[count++] = length;
+    }
+    return count;
+}
+
+/*
  * NetLog's messages from `start` on, as frames of a layout as in litelog_take_frames, up to the first with an unknown
  * codec.
  *

@@ -30,6 +30,7 @@ typedef const uint8_t *bytes;
 #include "entries.h"
 #include "frames.h"
 #include "commits.h"
+#include "kafka_records.h"
 #include "kafka.h"
 #include "netlog.h"
 #include "redis.h"

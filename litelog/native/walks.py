@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 RECORD_COLUMNS, COMMAND_COLUMNS = 10, 6
+MOST_HEADERS = 512
+"""How many places are found at once."""
 
 _ADDRESS, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+_BYTE = ctypes.c_char.from_buffer
 
 
 class Checksum(IntEnum):
@@ -128,8 +132,7 @@ def take_frames(
     bounds = np.empty(capacity + 1, np.int64)
     columns = np.empty((len(fields) + 2 * copies, capacity), np.int64)
     values = np.empty(max(0, len(data) - start) if copies else 0, np.uint8)
-    described, wanted = np.array(layout, np.int64), np.array(fields, np.int64)
-    given = (read(data), len(data), start, described, wanted, len(fields))
+    given = (read(data), len(data), start, described(layout), described(tuple(fields)), len(fields))
     found = call(library.litelog_take_frames, *given, bounds, columns, capacity, values, len(values), int(copies))
     if found < 0:
         raise ValueError(f"{layout} with {fields} is not a layout of frames, or {start} not in {len(data)} bytes")
@@ -150,7 +153,7 @@ def take_messages(data: memoryview, start: int, layout: FrameLayout, *, copies: 
     bounds, after, suspects = (np.empty(capacity + more, np.int64) for more in (1, 0, 0))
     columns, values = np.empty((2, most), np.int64), np.empty(left if copies else 0, np.uint8)
     filled = np.zeros(5, np.int64)
-    given = (read(data), len(data), start, np.array(layout, np.int64), bounds, after, suspects, capacity)
+    given = (read(data), len(data), start, described(layout), bounds, after, suspects, capacity)
     found = call(library.litelog_take_messages, *given, columns, most, values, len(values), int(copies), filled)
     if found < 0:
         raise ValueError(f"{layout} is not a layout of NetLog's messages, or {start} not in {len(data)} bytes")
@@ -233,6 +236,38 @@ def find_breaks(starts: Int64s, lengths: Int64s, most: int) -> Int64s | None:
     return breaks[:found].copy()
 
 
+def find_headers(data: memoryview, begin: int, end: int) -> list[int] | None:
+    """The places from ``begin`` to ``end``, exclusive, at which a batch of Kafka may begin, by its magic, length,
+    offset and counts. A header of 61 bytes must lie in ``data`` at each. None without the library."""
+    library = load()
+    if library is None:
+        return None
+    places, found = np.empty(MOST_HEADERS, np.int64), list[int]()
+    count = MOST_HEADERS
+    while count == MOST_HEADERS:
+        count = call(library.litelog_find_headers, read(data), len(data), begin, end, places, MOST_HEADERS)
+        found += places[:count].tolist()
+        begin = found[-1] + 1 if found else end
+    return found
+
+
+def find_message_heads(data: memoryview, start: int, most: int) -> list[tuple[int, int]] | None:
+    """The places from ``start`` on at which a message of NetLog may begin that is there as a whole, and is not empty;
+    and the length of its payload, up to ``most``. None without the library."""
+    library = load()
+    if library is None:
+        return None
+    columns, found = np.empty((2, MOST_HEADERS), np.int64), list[tuple[int, int]]()
+    places, lengths = columns
+    count = MOST_HEADERS
+    while count == MOST_HEADERS:
+        given = (read(data), len(data), start, most)
+        count = call(library.litelog_find_message_heads, *given, places, lengths, MOST_HEADERS)
+        found += zip(places[:count].tolist(), lengths[:count].tolist(), strict=True)
+        start = found[-1][0] + 1 if found else start
+    return found
+
+
 def gather(data: memoryview, starts: Int64s, lengths: Int64s, offsets: npt.NDArray[np.int32], into: Any) -> bool:
     """Copy the entries at ``starts`` back to back into a writable buffer, and write where each begins and ends there.
 
@@ -260,6 +295,12 @@ def gather(data: memoryview, starts: Int64s, lengths: Int64s, offsets: npt.NDArr
     return True
 
 
+@lru_cache(maxsize=64)
+def described(numbers: FrameLayout | tuple[Field, ...]) -> Int64s:
+    """A layout, or fields, as the library reads them."""
+    return np.array(numbers, np.int64)
+
+
 def places_of(numbers: Int64s) -> Int64s:
     """The numbers as the library reads them."""
     return np.ascontiguousarray(numbers, np.int64)
@@ -275,6 +316,13 @@ def call(function: Any, *arguments: Any) -> int:
     if not function.argtypes:
         function.restype = _NUMBER
         function.argtypes = [_ADDRESS if isinstance(each, np.ndarray) else _NUMBER for each in arguments]
-    return int(
-        function(*[each.__array_interface__["data"][0] if type(each) is np.ndarray else each for each in arguments])
-    )
+    found: int = function(*[_address(each) if type(each) is np.ndarray else each for each in arguments])
+    return found
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    """Where an array's bytes lie. What NumPy says itself takes ten times as long, which counts for a small piece."""
+    if array.flags.writeable and array.nbytes:
+        return ctypes.addressof(_BYTE(array.data))
+    found: int = array.__array_interface__["data"][0]
+    return found

@@ -182,10 +182,10 @@ static uint8_t *put_batch(uint8_t *at)
 
 static int64_t try_batches(uint8_t *work)
 {
-    int64_t layout[10], fields[4] = {0, 8, 57, -4}, size, capacity, rows, found, value_room, key_room;
-    int64_t filled[8] = {0};
+    int64_t layout[10], size, capacity, rows, found, value_room, key_room, headers, places[4];
+    int64_t filled[OLDER_RECORDS + 1] = {[LAST_OFFSET] = draw(9) ? INT64_MAX - 1 : odd_number(99), [LATEST] = INT64_MIN};
     uint8_t *end = work, *data, *content;
-    int64_t *bounds, *numbers, *after, *columns;
+    int64_t *bounds, *attributes, *producers, *after, *columns;
 
     memcpy(layout, layouts[4], sizeof layout);
     for (uint64_t batches = draw(5); batches; batches--)
@@ -200,16 +200,25 @@ static int64_t try_batches(uint8_t *work)
     value_room = draw(4) ? size : (int64_t)draw((uint64_t)size + 1);
     key_room = draw(4) ? size : (int64_t)draw((uint64_t)size + 1);
     bounds = fresh(8 * (capacity + 1));
-    numbers = fresh(16 * capacity);
+    attributes = fresh(8 * capacity);
+    producers = fresh(8 * capacity);
     after = fresh(8 * capacity);
     columns = fresh(88 * rows);
     content = fresh(value_room + key_room);
-    found = litelog_take_batches(data, size, draw(9) ? 0 : odd_number(size), layout, fields, 2, bounds, numbers, after,
+    filled[EARLIEST] = INT64_MAX;
+    filled[TAKEN_BATCHES] = draw(9) ? 0 : -1;
+    found = litelog_take_batches(data, size, draw(9) ? 0 : odd_number(size), layout, bounds, attributes, producers, after,
                                  capacity, columns, rows, content, value_room, key_room, filled);
+    headers = litelog_find_headers(data, size, draw(9) ? 0 : odd_number(size), draw(9) ? size - 60 : odd_number(size), places,
+                                   4);
+    for (int64_t each = 0; each < headers; each++)
+        if (places[each] < 0 || places[each] > size - 61)
+            abort();
     free(content);
     free(columns);
     free(after);
-    free(numbers);
+    free(producers);
+    free(attributes);
     free(bounds);
     free(data);
     return found < 0 ? found : filled[ROWS];
@@ -374,7 +383,7 @@ static uint8_t *put_message(uint8_t *at, int may_hold_others)
 static int64_t try_messages(uint8_t *work)
 {
     int64_t layout[10] = {5, 1, 9, 10, 1 << 20, 2, 9, 1, 0, 0}, filled[5] = {0}, size, capacity, most, room, found;
-    int64_t *bounds, *after, *suspects, *columns, copies = (int64_t)draw(4);
+    int64_t *bounds, *after, *suspects, *columns, copies = (int64_t)draw(4), heads[6], begun;
     uint8_t *end = work, *data, *values;
 
     for (uint64_t messages = draw(9); messages; messages--)
@@ -394,6 +403,10 @@ static int64_t try_messages(uint8_t *work)
     values = fresh(room);
     found = litelog_take_messages(data, size, draw(9) ? 0 : odd_number(size), layout, bounds, after, suspects, capacity,
                                   columns, most, values, room, copies, filled);
+    begun = litelog_find_message_heads(data, size, draw(9) ? 0 : odd_number(size), 1 << 20, heads, heads + 3, 3);
+    for (int64_t each = 0; each < begun; each++)
+        if (heads[each] < 0 || heads[each] + 9 + heads[3 + each] > size)
+            abort();
     free(values);
     free(columns);
     free(suspects);

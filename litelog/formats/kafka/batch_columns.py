@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from litelog.formats.kafka.batch_header import RecordBatches
     from litelog.formats.kafka.batch_walk import BatchWalk
     from litelog.formats.kafka.record_columns import Records
-    from litelog.native.batch_rows import BatchRows
+    from litelog.native.batch_rows import TakenBatches
 
     Int64s = npt.NDArray[np.int64]
 
@@ -45,23 +45,23 @@ class BatchNumbers:
     """A column whose value is the same for all records of a batch."""
 
     values: npt.NDArray[np.int64] | npt.NDArray[np.int32]
-    counts: Int64s
-    """The number of records in each batch."""
+    after: Int64s
+    """The number of records up to the end of each batch."""
     chosen: range | Int64s
     """Which of all these records the column is for."""
 
     @classmethod
-    def of_all(cls, values: npt.NDArray[np.int64] | npt.NDArray[np.int32], counts: Int64s) -> BatchNumbers:
+    def of_all(cls, values: npt.NDArray[np.int64] | npt.NDArray[np.int32], after: Int64s) -> BatchNumbers:
         """The column of all records."""
-        return cls(values, counts, range(int(counts.sum())))
+        return cls(values, after, range(int(after[-1]) if len(after) else 0))
 
     def slice(self, start: int, stop: int) -> BatchNumbers:
-        return BatchNumbers(self.values, self.counts, self.chosen[start:stop])
+        return BatchNumbers(self.values, self.after, self.chosen[start:stop])
 
     def take(self, chosen: Int64s) -> BatchNumbers:
         before = self.chosen
         numbers = chosen + before.start if isinstance(before, range) else before[chosen]
-        return BatchNumbers(self.values, self.counts, numbers)
+        return BatchNumbers(self.values, self.after, numbers)
 
     def to_list(self) -> list[Any]:
         found: list[Any] = self._expand().tolist()
@@ -74,7 +74,7 @@ class BatchNumbers:
 
     def _expand(self) -> npt.NDArray[Any]:
         """The value of each record."""
-        chosen, every = self.chosen, np.repeat(self.values, self.counts)
+        chosen, every = self.chosen, np.repeat(self.values, np.diff(self.after, prepend=0))
         return every[chosen.start : chosen.stop] if isinstance(chosen, range) else every[chosen]
 
 
@@ -104,14 +104,15 @@ def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk, *
     ``markers``: records of control batches are records, too, and the columns MARKER and PRODUCER describe them.
     Raises CorruptCommitError if records are malformed, and ConfigError if they are compressed and a package is missing.
     """
-    filled = found.batches.get("records") > 0
+    if (rows := found.rows) is not None and not markers and len(found) and rows.rows_after[len(found) - 1]:
+        return _use_rows(name, data, offset, found, rows)
+    batches = found.batches
+    filled = batches.get("records") > 0
     if not markers:
-        filled &= ~found.batches.have(CONTROL)
+        filled &= ~batches.have(CONTROL)
     if not filled.any():
         return _empty(data, markers=markers)
-    if found.rows is not None and not markers:
-        return _use_rows(name, data, offset, found, found.rows)
-    run = _take_records(name, data, offset, found.batches if filled.all() else found.batches.take(filled))
+    run = _take_records(name, data, offset, batches if filled.all() else batches.take(filled))
     records, malformed = find_records(run.data, run.begins, run.ends, run.counts)
     if malformed:
         number = malformed[0]
@@ -124,11 +125,10 @@ def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk, *
     return _with_markers(run, columns) if markers else columns
 
 
-def _use_rows(name: str, data: memoryview, offset: int, found: BatchWalk, rows: BatchRows) -> Columns:
+def _use_rows(name: str, data: memoryview, offset: int, found: BatchWalk, rows: TakenBatches) -> Columns:
     """The columns of the rows that were taken in the same pass as the batches."""
-    batches = found.batches
-    total = int(rows.rows_after[len(batches) - 1])
-    counts = np.diff(rows.rows_after[: len(batches)], prepend=0)
+    count = len(found)
+    total = int(rows.rows_after[count - 1])
     sequences, times, value_starts, value_lengths, places, key_starts, key_lengths = rows.rows[:, :total]
     headers = HeadersColumn.empty(total)
     if rows.headed.size:
@@ -139,7 +139,7 @@ def _use_rows(name: str, data: memoryview, offset: int, found: BatchWalk, rows: 
         headers, broken = find_headers(data, header_counts, starts, ends)
         if len(broken):
             batch = int(np.searchsorted(rows.rows_after, broken[0], side="right"))
-            raise CorruptCommitError(name, offset + int(batches.places[batch]), *_BROKEN_HEADERS)
+            raise CorruptCommitError(name, offset + int(found.bounds[batch]), *_BROKEN_HEADERS)
     return Columns(
         data=rows.content,
         sequences=sequences,
@@ -150,17 +150,19 @@ def _use_rows(name: str, data: memoryview, offset: int, found: BatchWalk, rows: 
         value_lengths=np.maximum(value_lengths, 0) if rows.has_nulls else value_lengths,
         value_nulls=value_lengths < 0 if rows.has_nulls else None,
         runs=np.zeros(1, np.int64),
-        extra=_extra_columns(batches, headers, counts),
+        extra=_extra_columns(headers, rows.attributes[:count], rows.producers[:count], rows.rows_after[:count]),
         commit_starts=places,
     )
 
 
-def _extra_columns(batches: RecordBatches, headers: HeadersColumn, counts: Int64s) -> dict[str, ExtraColumn]:
-    """The format's own columns. ``counts``: how many records each batch has."""
+def _extra_columns(
+    headers: HeadersColumn, attributes: Int64s, producers: Int64s, after: Int64s
+) -> dict[str, ExtraColumn]:
+    """The format's own columns. ``after``: how many records there are up to the end of each batch."""
     return {
         "headers": headers,
-        "timestampType": BatchNumbers.of_all(batches.have(APPEND_TIME).astype(np.int32), counts),
-        "producerId": BatchNumbers.of_all(batches.get("producer"), counts),
+        "timestampType": BatchNumbers.of_all((attributes & APPEND_TIME != 0).astype(np.int32), after),
+        "producerId": BatchNumbers.of_all(producers, after),
     }
 
 
@@ -208,7 +210,7 @@ def _make_columns(run: _Run, records: Records, headers: HeadersColumn, owners: I
         value_starts=records.value_starts,
         value_lengths=np.maximum(records.value_lengths, 0) if has_nulls else records.value_lengths,
         value_nulls=nulls,
-        extra=_extra_columns(batches, headers, run.counts),
+        extra=_extra_columns(headers, batches.get("attributes"), batches.get("producer"), np.cumsum(run.counts)),
         commit_starts=None if run.starts is None else run.starts[owners],
     )
 
@@ -233,7 +235,8 @@ def _with_markers(run: _Run, columns: Columns) -> Columns:
     for number in np.flatnonzero(run.batches.have(CONTROL)).tolist():
         kinds[number] = _read_marker(columns, int(firsts[number]))
     producers = np.where(run.batches.have(TRANSACTIONAL), run.batches.get("producer"), NO_PRODUCER)
-    more = {MARKER: BatchNumbers.of_all(kinds, run.counts), PRODUCER: BatchNumbers.of_all(producers, run.counts)}
+    after = np.cumsum(run.counts)
+    more = {MARKER: BatchNumbers.of_all(kinds, after), PRODUCER: BatchNumbers.of_all(producers, after)}
     return replace(columns, extra={**(columns.extra or {}), **more})
 
 

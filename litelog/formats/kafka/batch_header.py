@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from litelog.dataclass import dataclass
-from litelog.native.walks import Field
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -87,17 +86,6 @@ _KINDS = (">i8", ">i4", ">i4", "i1", ">u4", ">i2", ">i4", ">i8", ">i8", ">i8", "
 HEADER_TYPE = np.dtype(list(zip(RecordBatch._fields, _KINDS, strict=True)))
 """The header as NumPy reads it, with the names of ``RecordBatch``."""
 
-
-def _fields() -> tuple[Field, ...]:
-    types, place, found = [np.dtype(kind) for kind in _KINDS], 0, []
-    for each in types:
-        found.append(Field(place, -each.itemsize if each.kind == "i" else each.itemsize))
-        place += each.itemsize
-    return tuple(found)
-
-
-FIELDS = _fields()
-"""The header as the compiled library reads it, in the order of ``RecordBatch``."""
 
 _NUMBERS = {name: number for number, name in enumerate(RecordBatch._fields)}
 

@@ -18,15 +18,17 @@ from litelog.errors import WrongFormatError
 from litelog.formats.commit_tail import check_tail
 from litelog.formats.frame_chain import find_frames
 from litelog.formats.kafka.batch_header import (
+    APPEND_TIME,
     CHECKED_FROM,
     CHECKSUM_AT,
-    FIELDS,
+    DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
     LENGTH_AT,
     LENGTH_END,
     MAGIC,
     MAGIC_AT,
+    MAX_MILLISECONDS,
     MAX_OFFSET,
     MAX_SEGMENT_OFFSETS,
     MIN_LENGTH,
@@ -36,13 +38,13 @@ from litelog.formats.kafka.batch_header import (
 )
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
 from litelog.native import walks
-from litelog.native.batch_rows import take_batches
+from litelog.native.batch_rows import BatchTotals, take_batches
 from litelog.native.walks import Checksum, FrameLayout
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from litelog.native.batch_rows import BatchRows
+    from litelog.native.batch_rows import TakenBatches
 
     Bools = npt.NDArray[np.bool_]
 
@@ -69,17 +71,30 @@ _OLD_CHECKSUM = struct.Struct(">I")
 
 @dataclass(slots=True)
 class BatchWalk:
-    """Whole batches. ``end`` is a place in the buffer."""
+    """Whole batches. Places are in the buffer."""
 
-    batches: RecordBatches
-    rows: BatchRows | None = None
+    data: memoryview
+    bounds: npt.NDArray[np.int64]
+    """Where each batch begins, and where the last one ends."""
+    totals: BatchTotals
+    rows: TakenBatches | None = None
     """The rows of their records, and maybe of more; None if they were not asked for, or not taken."""
-    end: int = 0
-    next: int | None = None
-    epoch: int = 0
     tail: Tail = Tail.NOTHING
     damage: Damage | None = None
     wanted: int = 0
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def end(self) -> int:
+        """Where the last batch ends."""
+        return int(self.bounds[-1])
+
+    @property
+    def batches(self) -> RecordBatches:
+        """The headers, which are read now."""
+        return RecordBatches.read(self.data, self.bounds[:-1])
 
 
 def walk(
@@ -109,30 +124,48 @@ def walk(
         SequenceGapError: A whole batch has a lower offset than may follow the batch before it.
         WrongFormatError: The bytes are message sets of version 0 or 1.
     """
-    batches, rows = _find_whole(data, with_rows=with_rows)
-    good = _are_plausible(batches, expect, limit)
-    if not good.all():
-        batches = batches.take(slice(0, int(good.argmin())))
-    if rows is not None and rows.taken < len(batches):
-        rows = None
-    found = BatchWalk(batches, rows, next=expect.sequence, epoch=expect.epoch)
-    if len(batches):
-        found.end, found.next = int(batches.ends[-1]), int(batches.last[-1]) + 1
-        found.epoch = max(expect.epoch, int(batches.get("epoch").max()))
+    found = _find_whole(data, expect, limit, with_rows=with_rows)
     position = found.end
     _refuse_old(name, data[position:])
-    rest = check_tail(_Frame(limit), name, data, offset, position, Expectation(found.next, found.epoch), _checksums)
+    following = Expectation(found.totals.next if len(found) else expect.sequence, found.totals.epoch)
+    rest = check_tail(_Frame(limit), name, data, offset, position, following, _checksums)
     found.tail, found.damage, found.wanted = rest.tail, rest.damage, rest.wanted
     return found
 
 
-def _find_whole(data: memoryview, *, with_rows: bool) -> tuple[RecordBatches, BatchRows | None]:
-    """The batches at the front of ``data`` that are there as a whole, with a right checksum."""
-    if with_rows and (rows := take_batches(data, _LAYOUT, FIELDS)) is not None:
-        return RecordBatches(rows.bounds[:-1], rows.fields), rows
-    if (taken := walks.take_frames(data, 0, _LAYOUT, FIELDS, copies=False)) is not None:
-        return RecordBatches(taken.bounds[:-1], taken.fields), None
-    return RecordBatches.read(data, find_frames(data, 0, _LAYOUT)[:-1]), None
+def _find_whole(data: memoryview, expect: Expectation, limit: int, *, with_rows: bool) -> BatchWalk:
+    """The batches at the front of ``data`` that are there as a whole, with a right checksum, and follow each other."""
+    taken = take_batches(data, _LAYOUT, (expect.sequence or 0, limit, expect.epoch), with_rows=with_rows)
+    if taken is not None and taken.totals is not None:
+        bounds, totals = taken.bounds, taken.totals
+    else:
+        bounds = find_frames(data, 0, _LAYOUT) if taken is None else taken.bounds
+        batches = RecordBatches.read(data, bounds[:-1])
+        good = _are_plausible(batches, expect, limit)
+        if not good.all():
+            count = int(good.argmin())
+            batches, bounds = batches.take(slice(0, count)), bounds[: count + 1]
+        totals = _add_up(batches, expect)
+    rows = taken if taken is not None and taken.taken >= len(bounds) - 1 else None
+    return BatchWalk(data, bounds, totals, rows if with_rows else None)
+
+
+def _add_up(batches: RecordBatches, expect: Expectation) -> BatchTotals:
+    """What the headers say together."""
+    if not len(batches):
+        return BatchTotals(expect.sequence or 0, expect.epoch, 0, 0, -1, has_older=False)
+    records = batches.get("records")
+    filled = batches if (records > 0).all() else batches.take(records > 0)
+    times = np.clip(filled.get("highest_time"), -MAX_MILLISECONDS, MAX_MILLISECONDS)
+    one_time = filled.have(APPEND_TIME) | ((filled.get("records") == 1) & ~filled.have(DELETE_HORIZON))
+    return BatchTotals(
+        next=int(batches.last[-1]) + 1,
+        epoch=max(expect.epoch, int(batches.get("epoch").max())),
+        records=int(np.maximum(records, 1).sum()),
+        earliest=int(times.min()) if len(times) else 0,
+        latest=int(times.max()) if len(times) else -1,
+        has_older=not one_time.all(),
+    )
 
 
 def _are_plausible(batches: RecordBatches, expect: Expectation, limit: int) -> Bools:
@@ -194,6 +227,9 @@ def _is_chained(data: memoryview, end: int, batch: RecordBatch, limit: int) -> b
 
 def _select_plausible(data: memoryview, begin: int, end: int) -> list[int]:
     """The places from ``begin`` to ``end`` at which a batch may begin, by its magic, length, offset and counts."""
+    known = walks.find_headers(data, begin, end)
+    if known is not None:
+        return known
     bytes_ = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(bytes_[begin + MAGIC_AT : end + MAGIC_AT] == MAGIC) + begin
     places = places[bytes_[places] < 0x80]
@@ -239,6 +275,8 @@ class _Frame:
         known = len(head)
         batch = RecordBatch._make(HEADER.unpack(head.ljust(HEADER_BYTES, b"\0")))
         lowest = expect.sequence or 0
+        if known == HEADER_BYTES and _is_plausible(batch, lowest, expect.epoch, self.limit):
+            return None
         highest = int.from_bytes(head[:8].ljust(8, b"\xff"), "big", signed=True)  # that it may become with its rest
         spare, records = self.limit - batch.base, batch.records
         follows = batch.epoch >= expect.epoch or batch.epoch == NO_EPOCH

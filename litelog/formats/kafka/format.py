@@ -96,12 +96,12 @@ class KafkaFormat(NumberedFormat):
         return _read_watermarks(content).get((match["topic"], int(match["partition"])), 0)
 
     def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:  # noqa: ARG002  # headers and checksums are all that it looks at
-        return _describe(offset, _walk_segment(name, data, offset, expect))
+        return _describe(offset, _walk_segment(name, data, offset, expect), expect)
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
         found = _walk_segment(name, data, offset, expect, with_rows=not self._markers)
-        return _describe(offset, found), decode_batches(name, data, offset, found, markers=self._markers)
+        return _describe(offset, found, expect), decode_batches(name, data, offset, found, markers=self._markers)
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         found = _walk_segment(name, data, offset, expect)
@@ -148,21 +148,22 @@ def _times(batches: RecordBatches) -> tuple[Int64s, Int64s]:
     return np.where(exact, highest, np.minimum(highest, NO_LOWEST)), highest
 
 
-def _describe(offset: int, found: BatchWalk) -> Scan:
-    """The scan of a walk."""
-    batches, records = found.batches, found.batches.get("records")
-    lowest, highest = (times[records > 0] for times in _times(batches))
+def _describe(offset: int, found: BatchWalk, expect: Expectation) -> Scan:
+    """The scan of a walk, where ``expect`` was expected."""
+    some, totals = len(found) > 0, found.totals
+    has_times = totals.earliest <= totals.latest
+    lowest, highest = 1000 * totals.earliest, 1000 * totals.latest
     return Scan(
         start=offset,
         end=offset + found.end,
-        commits=len(batches),
-        records=int(np.maximum(records, 1).sum()),
-        first=int(batches.get("base")[0]) if len(batches) else None,
-        next=found.next,
-        epoch=found.epoch,
-        lowest=int(lowest.min()) if len(lowest) else None,
-        highest=int(highest.max()) if len(highest) else None,
-        last_commit=offset + (int(batches.places[-1]) if len(batches) else 0),
+        commits=len(found),
+        records=totals.records,
+        first=int.from_bytes(found.data[:8], "big") if some else None,
+        next=totals.next if some else expect.sequence,
+        epoch=totals.epoch,
+        lowest=(min(lowest, NO_LOWEST) if totals.has_older else lowest) if has_times else None,
+        highest=highest if has_times else None,
+        last_commit=offset + (int(found.bounds[-2]) if some else 0),
         tail=found.tail,
         damage=found.damage,
         wanted=found.wanted,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MAX_HEADERS = 1 << 16
 """The most headers of one record. Kafka itself has no limit."""
 
+_ZERO = bytes(8)
+
 
 @dataclass(frozen=True, slots=True)
 class HeadersColumn:
@@ -42,7 +44,7 @@ class HeadersColumn:
     @classmethod
     def empty(cls, count: int) -> HeadersColumn:
         """The column of ``count`` records without headers."""
-        none, zeros = np.empty(0, np.int64), np.zeros(count, np.int64)
+        none, zeros = np.empty(0, np.int64), np.ndarray((count,), np.int64, _ZERO, strides=(0,))
         return cls(memoryview(b""), zeros, zeros, none, none, none, none)
 
     def slice(self, start: int, stop: int) -> HeadersColumn:

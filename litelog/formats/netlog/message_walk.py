@@ -243,6 +243,9 @@ def _plausible(data: memoryview, start: int) -> list[tuple[int, int]]:
     array, stop = np.frombuffer(data, np.uint8), len(data) - MESSAGE_BYTES
     if stop <= start:
         return found
+    known = walks.find_message_heads(data, start, MAX_PAYLOAD_BYTES)
+    if known is not None:
+        return known
     lengths = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))
     for begin in range(start, stop, SEARCH_CHUNK_BYTES):
         places = np.flatnonzero(array[begin : min(begin + SEARCH_CHUNK_BYTES, stop)] <= LAST_CODEC) + begin

@@ -284,6 +284,8 @@ def _check(
 
 def _find_numbers(data: memoryview, start: int, stop: int, lowest: int, highest: int) -> list[int]:
     """The places from ``start`` to ``stop`` at which a u64 from ``lowest`` to ``highest`` begins, in order."""
+    if lowest == highest:
+        return _find_number(data, start, stop, lowest)
     places = []
     for shift in range(min(8, stop - start)):
         count = (stop - start - shift - 1) // 8 + 1
@@ -293,3 +295,13 @@ def _find_numbers(data: memoryview, start: int, stop: int, lowest: int, highest:
         )  # below it wraps to a large one
         places.append(hits * 8 + (start + shift))
     return sorted(np.concatenate(places).tolist()) if places else []
+
+
+def _find_number(data: memoryview, start: int, stop: int, number: int) -> list[int]:
+    """The places from ``start`` to ``stop`` at which this u64 begins, in order."""
+    sought, searched = number.to_bytes(8, "little"), bytes(data[start : stop + 7])
+    places, at = [], searched.find(sought)
+    while at >= 0:
+        places.append(start + at)
+        at = searched.find(sought, at + 1)
+    return places
