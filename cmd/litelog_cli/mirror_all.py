@@ -35,6 +35,10 @@ def mirror_all(
             say(f"mirroring {source.url} (Ctrl-C ends it)", "mirroring", replica=source.url)
             group.run(stop)
     logs = group.logs()
+    if not logs:
+        where = f"{source.url.partition('/logs/')[0]}/logs"
+        said = f"litelog: {source.url}: no served log has such a name; {where} lists the served logs"
+        say(said, "nothing-to-do", level=logging.WARNING, replica=source.url)
     for log in logs:
         _print_log(log, as_json)
     failed = [log.error for log in logs if log.error is not None]
@@ -44,6 +48,8 @@ def mirror_all(
     else:
         lost = f"; {format_count(len(failed), 'log')} failed" if failed else ""
         echo(f"mirrored {format_count(len(logs) - len(failed), 'log')}, {format_size(size)} more{lost}")
+    if once and not logs:
+        return ExitCode.NOTHING_TO_RESTORE
     return max((error.exit_code for error in failed), default=ExitCode.DONE)
 
 

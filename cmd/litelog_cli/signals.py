@@ -10,7 +10,7 @@ import os
 import signal
 from contextlib import contextmanager
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread, Timer
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 STARTING_SECONDS = 60.0
 """Seconds that a start may still take after a signal to stop. A start that hangs (a configuration on a lost mount) has
 nothing to sync, and must end. A cold start takes seconds, even on a busy machine."""
+
+ENDING_SECONDS = 5.0
+"""Seconds that a program which may be killed at any moment takes to end. A request to a machine that was cut off from
+the network may take a minute."""
 
 
 class HeldSignals:
@@ -109,3 +113,29 @@ def acting_on_signals(
             signal.signal(number, handler)
         arrived.put(None)
         thread.join(1)
+
+
+@contextmanager
+def ending_on_signals(stop: Event, said: str, seconds: float = ENDING_SECONDS) -> Iterator[None]:
+    """Set ``stop`` at the first signal to stop. If the block still runs ``seconds`` after it, print ``said``, and end
+    the process as a second signal does: at once. For what may be killed at any moment; for the main thread only."""
+    late: list[Timer] = []
+
+    def give_up(number: int) -> None:
+        os.write(2, f"litelog: {said}\n".encode())
+        os._exit(128 + number)
+
+    def end(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+        late.append(Timer(seconds, give_up, (number,)))
+        late[0].daemon = True
+        late[0].start()
+
+    try:
+        with acting_on_signals(end):
+            yield
+    finally:
+        for timer in late:
+            timer.cancel()

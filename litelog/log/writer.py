@@ -98,6 +98,10 @@ class LogWriter:
             raise ConfigError(f"fsync is always, interval or never, not {fsync!r}")
         if on_trailing not in ("trim", "error"):
             raise ConfigError(f"on_trailing is trim or error, not {on_trailing!r}")
+        if acknowledge is not None and not callable(getattr(acknowledge, "wait", None)):
+            raise ConfigError(
+                f'acknowledge is MirrorAcknowledgement("http://HOST:PORT/logs/NAME"), not {acknowledge!r}'
+            )
         if segment_bytes <= 0 or fsync_interval <= 0:
             raise ConfigError("segment_bytes and fsync_interval must be more than 0")
         if not os.fspath(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from typing import TYPE_CHECKING, Any
@@ -125,6 +126,26 @@ def test_a_pattern_mirrors_each_log_and_prints_a_line_for_each_and_a_summary(lit
         lambda: [failed.append(litelog("mirror", "--once", pattern, "copies")), "1 log failed" in failed[-1].out][1]
     )
     assert failed[-1].code == ExitCode.FAILURE
+    none = litelog("mirror", "--once", url.replace("/logs/log", "/logs/x*"), "others")
+    assert (none.code, "no served log has such a name" in none.err) == (ExitCode.NOTHING_TO_RESTORE, True), none.err
+
+
+def test_a_mirror_ends_while_its_daemon_does_not_answer_and_is_promoted(litelog: Command) -> None:
+    """The machine of the log was cut off from the network: the connection stays open, and nothing comes."""
+    litelog.lines(20)
+    daemon, url = serve(litelog)
+    mirror_once(litelog, url)
+    process = litelog.start("mirror", "--quiet", url, "copy")
+    litelog("append", "log", text="one\n")
+    wait_until(lambda: held(litelog.folder / "copy") == held(litelog.folder / "log"))
+    os.kill(daemon.pid, signal.SIGSTOP)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate()
+    litelog.processes.remove(process)
+    assert (process.returncode, "no answer yet: ended without it" in err) == (128 + signal.SIGTERM, True), err
+    os.kill(daemon.pid, signal.SIGKILL)
+    promoted = litelog("mirror", "--promote", "copy", "backup")
+    assert promoted.code == ExitCode.DONE, promoted.err
 
 
 def test_append_waits_until_a_mirror_has_each_commit_or_says_that_none_has_it(litelog: Command) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from litelog_cli.listed import replica_config_option
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, print_json
 from litelog_cli.progress import quiet_option, showing_progress, watching_status
-from litelog_cli.signals import acting_on_signals
+from litelog_cli.signals import ending_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +74,8 @@ In --replica, * then stands for the log's name: 's3://bucket/*'.
 reads what the log's replicas have and the mirror lacks. Then start a daemon for
 it, with replicate --takeover: the daemon of the source is fenced.
 \b
-Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, 6 damage.
+Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, or no log
+of such a name, 6 damage, 130 or 143: a signal, while the source did not answer.
 """
 )
 @click.argument("places", metavar="LOG_URL FOLDER | --promote FOLDER REPLICA_URL...", nargs=-1, required=True)
@@ -134,13 +134,7 @@ def mirror(
     url, folder = places
     source = _find(url, config_file)
     stop = Event()
-
-    def end(number: int) -> None:
-        if stop.is_set():
-            os._exit(128 + number)  # a kill at any moment leaves a mirror that continues
-        stop.set()
-
-    with acting_on_signals(end):
+    with ending_on_signals(stop, f"{url}: no answer yet: ended without it; the mirror can be continued or promoted"):
         if is_group:
             shown = {"once": given.once, "as_json": given.as_json, "quiet": given.quiet}
             return mirror_all(source, folder, given.rules, stop, **shown)

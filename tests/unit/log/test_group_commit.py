@@ -3,6 +3,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
+from litelog.errors import ConfigError
 from litelog.log.writer import LogWriter
 from tests.waiting import WAIT_SECONDS, wait_until
 
@@ -37,6 +40,12 @@ def test_no_write_and_no_sync_waits_for_a_mirror(tmp_path: Path) -> None:
         wait_until(lambda: len(futures) == 4)
         assert futures[3].result(WAIT_SECONDS).first == 3
     assert resolved == [0, 1, 2]
+
+
+def test_a_word_is_no_acknowledgement_and_nothing_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="acknowledge is MirrorAcknowledgement"):
+        LogWriter(tmp_path / "log", acknowledge="mirror")  # type: ignore[arg-type]
+    assert not (tmp_path / "log").exists()
 
 
 def test_closing_resolves_what_a_mirror_has_not_acknowledged(tmp_path: Path) -> None:
