@@ -110,5 +110,7 @@ def _print_summary(outcomes: Sequence[RestoreOutcome], seconds: float, as_json: 
         return
     verb = "planned" if plans else "restored"
     failures = f"; {format_count(failed, 'log')} failed" if failed else ""
+    left = len(outcomes) - done - failed
+    failures = (f"; nothing to do for {format_count(left, 'log')}" if left else "") + failures
     said = f"{verb} {done:,} of {format_count(len(outcomes), 'log')}, {format_size(size)}"
     echo(f"{said}, in {format_duration(seconds)}{failures}")

@@ -293,7 +293,8 @@ def _choose(client: ReplicaClient, by_generation: Mapping[Generation, Claim], lo
     if claim is None:
         if not by_generation:
             raise NoReplicaError(client.url)
-        raise EmptyLogError(f"{client.url}: holds claims, but nothing of the log yet")
+        begun = bool(lookups.listing(by_generation[max(by_generation)]).snapshots)
+        raise EmptyLogError(f"{client.url}: holds claims, but nothing of the log yet", begun=begun)
     return claim
 
 

@@ -15,6 +15,7 @@ from litelog.dataclass import dataclass
 from litelog.errors import (
     ConfigError,
     CorruptionError,
+    EmptyLogError,
     LitelogError,
     NothingToRestoreError,
     OtherLogError,
@@ -187,6 +188,9 @@ class _Chooser:
         lines = [f"  {describe(url, error)}" for url, error in self._errors.values()]
         lines = ["no replica can be restored:", *lines] if lines else [f"no replica holds {self._target.generation}"]
         worst: LitelogError = NothingToRestoreError("\n".join(lines))
+        empty = [error for _, error in self._errors.values() if isinstance(error, EmptyLogError)]
+        if lines[1:] and len(empty) == len(self._errors):
+            worst = EmptyLogError("\n".join(lines), begun=all(error.begun for error in empty))
         if others:
             corrupt = (error for error in others if isinstance(error, CorruptionError))
             worst = _JoinedError("\n".join(lines), next(corrupt, others[0]))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExitCode
+from tests.builders.recorded_logs import unpack
 from tests.sampling import times
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ logs:
     replicas: [{url: "replicas/{name}"}, {url: "more/{name}"}]
 """
 MANY = times(100, at_night=1000)
+EMPTY_AND_ROLLED = [("rolled", 0, 40), *(("empty", number, 0) for number in range(3))]
 FOUND = ("kafka/orders", "kafka/pay ments", "mail/box")
 
 
@@ -92,8 +94,34 @@ def test_a_log_that_cannot_be_restored_does_not_stop_the_others(tree: Command) -
         name: data for name, data in before.items() if not name.startswith("kafka/orders")
     }
     again = tree("restore", "--all", "--config", "c.yml", "--if-not-exists", "--if-replica-exists")
-    assert (again.code, again.out.count("nothing to do")) == (ExitCode.CORRUPTION, 3)
+    assert (again.code, again.out.count("nothing to do (")) == (ExitCode.CORRUPTION, 3)
     assert "orders: " in again.err
+
+
+@pytest.mark.parametrize("more", [[], ["--timestamp", "now"], ["--dry-run"]])
+def test_partitions_without_records_are_no_failure(litelog: Command, more: list[str]) -> None:
+    """A broker has many: most of the fifty partitions of the consumers' offsets."""
+    data = litelog.folder / "data"
+    unpack("kafka", "rolled", data)
+    for number in range(3):
+        shutil.copytree(data / "rolled-0", data / f"empty-{number}", ignore=shutil.ignore_patterns("0*"))
+        (data / f"empty-{number}" / f"{0:020d}.log").touch()
+    marks = "".join(f"{topic} {number} {mark}\n" for topic, number, mark in EMPTY_AND_ROLLED)
+    (data / "replication-offset-checkpoint").write_text(f"0\n{len(EMPTY_AND_ROLLED)}\n{marks}")
+    replicas = "replicas: [{url: 'replicas/{name}'}, {url: 'more/{name}'}]"
+    (litelog.folder / "c.yml").write_text(
+        f"state-dir: state\naddr: off\nlogs:\n  - dir: data\n    format: kafka\n    {replicas}\n"
+    )
+    assert litelog("replicate", "--once", "--config", "c.yml").code == 0
+    shutil.rmtree(data)
+    done = litelog("restore", "--all", "--config", "c.yml", *more)
+    assert (done.code, done.out.count("the log was empty when it was last shipped"), done.err) == (ExitCode.DONE, 3, "")
+    assert done.out.endswith("; nothing to do for 3 logs\n")
+    shutil.rmtree(data, ignore_errors=True)
+    for store in ("replicas", "more"):  # an owner that has claimed a replica, and has not begun to ship to it
+        shutil.rmtree(litelog.folder / store / "empty-1" / "generations")
+    begun = litelog("restore", "--all", "--config", "c.yml", *more)
+    assert (begun.code, begun.err.count("nothing of the log yet") > 0) == (ExitCode.NOTHING_TO_RESTORE, True)
 
 
 @pytest.mark.slow
@@ -138,7 +166,7 @@ def test_a_plan_of_all_logs_changes_nothing(tree: Command) -> None:
 def test_a_time_cuts_each_log_by_itself(tree: Command) -> None:
     lose(tree)
     done = tree("restore", "--all", "--config", "c.yml", "--timestamp", "2001-01-01", "--if-replica-exists")
-    assert (done.code, done.out.count("nothing to do")) == (ExitCode.DONE, 4)
+    assert (done.code, done.out.count("nothing to do (")) == (ExitCode.DONE, 4)
     assert tree("restore", "--all", "--config", "c.yml", "--timestamp", "0s").code == ExitCode.DONE
     assert len(files(tree.folder / "logs")) == 3
 
