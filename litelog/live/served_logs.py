@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from litelog.replicator.live_log import LiveLog
+    from litelog.system.change_signal import ChangeSignal
     from litelog.system.clock import Clock
     from litelog.system.inotify import Watcher
 
@@ -50,6 +51,10 @@ class LiveLogs(Protocol):
     def opened(self) -> bool:
         """Whether all logs that existed at the start have been opened, if they could be."""
 
+    @property
+    def log_changes(self) -> ChangeSignal:
+        """Reports that ``live_logs`` or ``opened`` may have changed."""
+
     def live_logs(self) -> Mapping[str, LiveLog]:
         """Return the logs that have an open replica, by their folders."""
 
@@ -75,6 +80,11 @@ class ServedLogs:
         """By the logs' folders: bytes that readers got of buffers that have ended."""
         self._idle_since: dict[str, float] = {}
         self._closed = False
+
+    @property
+    def changes(self) -> ChangeSignal:
+        """Reports that ``names`` may have changed."""
+        return self._logs.log_changes
 
     def names(self) -> list[str]:
         """The served logs, sorted. Raises NotYetAvailableError while the daemon is opening its logs: the list is not

@@ -22,6 +22,7 @@ from litelog.replicator.task import FINISHED, Duty, Phase
 from litelog.replicator.thread_pools import DescriptorWatch
 from litelog.replicator.wiring import ProcessContext, open_log
 from litelog.stores.registry import redact
+from litelog.system.change_signal import ChangeSignal
 from litelog.system.memory import collect_cycles
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class Members(Duty):
         self._failures: dict[Key, Failures] = {}
         self.not_replicated: tuple[NotReplicated, ...] = ()
         """The logs and replicas that the configuration names beyond ``members``. Any thread may read it."""
+        self.changes = ChangeSignal()
+        """Reports each member that comes or leaves, and that all are open."""
         self.opened = False
         """Whether everything that existed when the run began has been opened."""
         self._descriptors = DescriptorWatch()
@@ -141,6 +144,7 @@ class Members(Duty):
             if self._config is not config:
                 self.set_config(self._config)
             self._run_state.progress.notify_all()
+        self.changes.notify()
 
     def set_config(self, config: Config) -> None:
         """Replicate what ``config`` names. Opens and closes in the background. Under the run state's lock."""
@@ -247,6 +251,7 @@ class Members(Duty):
                 continue
             self._leaving.append(member)
             self._context.scheduler.drain(member.task, now + self._config.shutdown_timeout, final=log is None)
+            self.changes.notify()
 
     def _open_found(self, log: LogConfig) -> None:
         try:
@@ -287,6 +292,7 @@ class Members(Duty):
             self.members[key] = member
             for duty in self._context.duties:
                 duty.add(task)
+        self.changes.notify()
 
     def _release(self, member: Member) -> None:
         task, left = member.task, 0
@@ -299,6 +305,7 @@ class Members(Duty):
             self._uncollected = True
             for duty in self._context.duties:
                 duty.remove(task)
+        self.changes.notify()
         self._log_gone(task, left)
         self._reconcile()
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         SnapshotWritten,
         WalSegmentShipped,
     )
+    from litelog.system.change_signal import ChangeSignal
     from litelog.system.clock import Clock
 
 CLOSING_SECONDS = 1.0
@@ -322,6 +323,11 @@ class Replicator:
         if member is None or member.task.replica is None:
             raise ConfigError(f"{log} is not replicated to {redact(url)} here")
         return member.task.replica.subscribe(start)
+
+    @property
+    def log_changes(self) -> ChangeSignal:
+        """Reports that ``live_logs`` or ``opened`` may have changed."""
+        return self._members.changes
 
     def live_logs(self) -> dict[str, LiveLog]:
         """Return the logs that have an open replica, by their folders as the configuration names them."""

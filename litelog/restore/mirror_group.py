@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from litelog.errors import LitelogError, NothingToRestoreError, StoreError
 from litelog.events import fields
 from litelog.restore.opened_mirror import keep_mirror
 from litelog.restore.output import OutputError
-from litelog.stores.served_logs import find_served_logs
+from litelog.stores.served_logs import ServedLogsView, find_served_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ OPENED_AT_ONCE = 4
 """How many of them are restored or compared at a time."""
 
 LIST_SECONDS = 5.0
-"""How many seconds pass between two looks at the logs that the daemon serves."""
+"""How many seconds pass at most between two looks at the logs that the daemon serves."""
 
 ONCE_SECONDS = 1.0
 """How long a mirror that ends by itself waits for news."""
@@ -108,6 +108,8 @@ class MirrorGroup:
         self._folder = os.path.abspath(folder)
         self._rules = rules
         self._opening = threading.Semaphore(OPENED_AT_ONCE)
+        self._starting = threading.Lock()
+        """Held while mirrors are started."""
         self._logs: dict[str, MirroredLog] = {}
         self._running: dict[str, Future[None]] = {}
 
@@ -132,20 +134,48 @@ class MirrorGroup:
     def run(self, stop: threading.Event) -> None:
         """Mirror until ``stop`` is set. A log that is no longer served keeps its mirror. A mirror that fails does not
         stop the others, and is started again if the error may pass. Raises ConfigError."""
-        with ThreadPoolExecutor(MOST_LOGS, "mirror") as pool:
+        failures = list[BaseException]()
+
+        def watch() -> None:
             try:
-                while not stop.is_set():
-                    self._start_all(pool, stop)
-                    stop.wait(LIST_SECONDS)
+                self._keep_all(pool, view, stop)
+            except BaseException as error:  # noqa: BLE001 - the calling thread raises it
+                failures.append(error)
             finally:
                 stop.set()
 
-    def _start_all(self, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
-        try:
-            served = self._find()
-        except StoreError as error:
-            _logger.warning("%s", error, extra=fields("mirror-failed", replica=self._url))
-            return
+        view = ServedLogsView(self._url, self._options)
+        with ThreadPoolExecutor(MOST_LOGS, "mirror") as pool, closing(view):
+            try:
+                # A request may wait for LIST_SECONDS: the end does not wait for it.
+                threading.Thread(target=watch, name="mirrors", daemon=True).start()
+                stop.wait()
+            finally:
+                stop.set()
+            with self._starting:
+                """No mirror is started any more."""
+        if failures:
+            raise failures[0]
+
+    def _keep_all(self, pool: ThreadPoolExecutor, view: ServedLogsView, stop: threading.Event) -> None:
+        """Start the mirrors of the logs that the daemon lists, and of those that it lists later."""
+        wait = 0.0
+        while not stop.is_set():
+            try:
+                found = self._note_all(view.look(wait))
+            except StoreError as error:
+                if not stop.is_set():
+                    _logger.warning("%s", error, extra=fields("mirror-failed", replica=self._url))
+                stop.wait(LIST_SECONDS)
+                continue
+            with self._starting:
+                if not stop.is_set():
+                    self._start_all(found, pool, stop)
+            wait = LIST_SECONDS if view.waits else 0.0
+            if not view.waits:
+                stop.wait(LIST_SECONDS)
+
+    def _start_all(self, served: Sequence[str], pool: ThreadPoolExecutor, stop: threading.Event) -> None:
         for name in served:
             log, running = self._logs[name], self._running.get(name)
             may_pass = isinstance(log.error, (NothingToRestoreError, StoreError))
@@ -156,7 +186,10 @@ class MirrorGroup:
 
     def _find(self) -> list[str]:
         """Look which logs are served. Return their names."""
-        found = find_served_logs(self._url, self._options)
+        return self._note_all(find_served_logs(self._url, self._options))
+
+    def _note_all(self, found: Sequence[NamedLog]) -> list[str]:
+        """Note served logs. Return their names."""
         for each in found:
             if each.name not in self._logs:
                 self._logs[each.name] = MirroredLog(each, os.path.join(self._folder, each.name))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from litelog.replicator.status import NotReplicated, ReplicaStatus
     from litelog.server.status_view import HealthThresholds
     from litelog.server.verdict import Judgement
+    from litelog.system.change_signal import ChangeSignal
     from litelog.system.clock import Clock
 
 MEASURE_SECONDS = 1.0
@@ -182,6 +183,10 @@ class Daemon(Protocol):
     @property
     def opened(self) -> bool:
         """Whether it has tried to open everything that existed at its start."""
+
+    @property
+    def log_changes(self) -> ChangeSignal:
+        """Reports that ``live_logs`` or ``opened`` may have changed."""
 
     def live_logs(self) -> Mapping[str, LiveLog]:
         """The logs that have an open replica, by their folders."""

@@ -6,7 +6,7 @@ Specified in litelog/live/README.md.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -48,7 +48,7 @@ from litelog.server.stream_answer import PieceStream, StreamPace, answer_stream,
 from litelog.stores.object_store import require_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
     from typing import BinaryIO
 
     from starlette.requests import Request
@@ -65,8 +65,13 @@ MAX_PAGE = 1000
 """The most objects in a page of a listing."""
 
 LOOK_SECONDS = 1.0
-"""How often a request that waits looks again: for other logs, or, if it waits for a mirror, for the log's buffer, which
-runs only while there are readers."""
+"""How often a request that waits for a mirror looks for the log's buffer, which runs only while there are readers."""
+
+LIST_SECONDS = 15.0
+"""How often a request that waits for other logs looks whether its client and its token are still there."""
+
+SETTLE_SECONDS = 0.05
+"""How long after a change such a request is answered: logs often come many at a time."""
 
 CHUNK_BYTES = 1 << 20
 """How many bytes of an object are sent at a time."""
@@ -108,14 +113,18 @@ class LogHandlers:
         try:
             revision, seconds = read_logs_request(request)
             deadline = loop.time() + seconds
-            while True:
-                names = [name for name in await asyncio.to_thread(self._logs.names) if may_read(permit, name)]
-                found, left = revision_of(names), deadline - loop.time()
-                if found != revision or left <= 0 or await request.is_disconnected():
-                    break
-                await asyncio.sleep(min(left, LOOK_SECONDS))
-                if permit is not None:
-                    permit.require()
+            with _listening(self._logs.changes) as news:
+                while True:
+                    news.clear()
+                    names = [name for name in await asyncio.to_thread(self._logs.names) if may_read(permit, name)]
+                    found, left = revision_of(names), deadline - loop.time()
+                    if found != revision or left <= 0 or await request.is_disconnected():
+                        break
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(news.wait(), min(left, LIST_SECONDS))
+                        await asyncio.sleep(SETTLE_SECONDS)
+                    if permit is not None:
+                        permit.require()
             facts = await asyncio.to_thread(lambda: [asdict(log.facts()) for log in self._logs.get_all(names)])
         except LitelogError as error:
             return answer_error(error)
@@ -346,14 +355,8 @@ async def _is_mirrored(served: ServedLog, sequence: int, deadline: float) -> boo
 async def _await_change(signal: ChangeSignal, is_true: Callable[[], bool], deadline: float) -> bool:
     """Wait until a condition is true that ``signal`` reports, until the loop's time ``deadline``. Returns whether it
     is."""
-    loop, news = asyncio.get_running_loop(), asyncio.Event()
-
-    def wake() -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(news.set)
-
-    signal.listen(wake)
-    try:
+    loop = asyncio.get_running_loop()
+    with _listening(signal) as news:
         while not is_true():
             left = deadline - loop.time()
             if left <= 0:
@@ -363,6 +366,20 @@ async def _await_change(signal: ChangeSignal, is_true: Callable[[], bool], deadl
                 with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), left)
         return True
+
+
+@contextmanager
+def _listening(signal: ChangeSignal) -> Iterator[asyncio.Event]:
+    """An event of the loop, which ``signal`` sets."""
+    loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(news.set)
+
+    signal.listen(wake)
+    try:
+        yield news
     finally:
         signal.forget(wake)
 

@@ -6,10 +6,11 @@ import http.client
 import json
 import socket
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from litelog.config import Config, LogConfig, ReplicaConfig
+from litelog.config import Config, LogConfig, ReplicaConfig, make_config
 from litelog.replicator import Replicator
 from litelog.server.service import Service, ServiceSettings
 from tests.waiting import WAIT_SECONDS, wait_until
@@ -167,3 +168,24 @@ class Watched:
             self.replicator.run()
         except BaseException as error:  # noqa: BLE001
             self.failure = error
+
+
+@contextmanager
+def serving_folder(tmp_path: Path) -> Iterator[str]:
+    """A daemon that serves each log in a folder. Yields the URL of its logs."""
+    entry = {
+        "dir": str(tmp_path / "logs"),
+        "poll_interval": 0.05,
+        "replicas": [{"url": f"file://{tmp_path}/replicas", "sync_interval": 0.01}],
+    }
+    replicator = Replicator(make_config("test", {"logs": [entry]}), state_dir=str(tmp_path / "state"), host="test")
+    with Service(replicator, ServiceSettings(max_lag=60.0, addr="127.0.0.1:0", serve="all")) as service:
+        thread = threading.Thread(target=replicator.run)
+        thread.start()
+        try:
+            wait_until(replicator.is_ready)
+            assert service.address is not None
+            yield f"http://127.0.0.1:{service.address.port}/logs"
+        finally:
+            replicator.stop()
+            thread.join(WAIT_SECONDS)

@@ -66,7 +66,7 @@ the mirror ends with exit code 1 and stays as it is; with --on-fork new it is
 renamed to FOLDER.GENERATION, and another mirror begins.
 \b
 A URL with * stands for all served logs whose names match. Each is mirrored
-into FOLDER/NAME, and new logs are found within seconds. A log that fails does
+into FOLDER/NAME, and new logs are found as the daemon serves them. A log that fails does
 not stop the others. A log that is no longer served keeps its mirror.
 In --replica, * then stands for the log's name: 's3://bucket/*'.
 \b

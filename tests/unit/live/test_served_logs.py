@@ -14,6 +14,7 @@ from litelog.live import served_logs
 from litelog.live.reader_limits import ReaderLimits
 from litelog.live.served_log import LiveReader, ServedLog
 from litelog.live.served_logs import ServedLogs, UnknownLogError
+from litelog.system.change_signal import ChangeSignal
 from litelog.system.inotify import Watcher
 from tests.builders.manual_clock import ManualClock
 from tests.builders.server_builder import Watched
@@ -30,6 +31,8 @@ class NoLogs:
     """A replicator that has opened no log."""
 
     opened = False
+
+    log_changes = ChangeSignal()
 
     def live_logs(self) -> dict[str, LiveLog]:
         return {}

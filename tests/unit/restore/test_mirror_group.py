@@ -20,10 +20,10 @@ from litelog.log.writer import LOCK_NAME
 from litelog.restore import mirror_group
 from litelog.restore.mirror_group import MirrorGroup, MirrorPhase
 from litelog.restore.opened_mirror import MirrorRules
-from litelog.stores.served_logs import NamedLog, find_served_logs, is_pattern
+from litelog.stores.served_logs import find_served_logs, is_pattern
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.restoring import files_in
-from tests.builders.server_builder import Watched
+from tests.builders.server_builder import Watched, serving_folder
 from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
@@ -110,6 +110,18 @@ def test_a_new_log_is_found_and_a_log_that_is_gone_keeps_its_mirror(
     assert is_mirrored(first, out)
 
 
+def test_a_new_log_is_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon reports it: nobody looks again in time."""
+    monkeypatch.setattr(mirror_group, "LIST_SECONDS", 2 * WAIT_SECONDS)  # at most 600 s
+    first, out = make_log(tmp_path / "logs" / "app-a"), tmp_path / "out"
+    first.roll(1)
+    with serving_folder(tmp_path) as url, running(MirrorGroup(f"{url}/app-*", {}, str(out), MirrorRules())):
+        wait_until(lambda: is_mirrored(first, out))
+        second = make_log(tmp_path / "logs" / "app-b")
+        second.roll(1)
+        wait_until(lambda: is_mirrored(second, out))
+
+
 def test_a_log_that_forked_fails_and_stops_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror_group, "LIST_SECONDS", 0.05)
     monkeypatch.setattr("litelog.restore.mirror.PATIENCE_SECONDS", 0.0)
@@ -161,15 +173,22 @@ def test_a_mistake_in_the_code_ends_a_group(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a mistake")
 
-    def find(url: str, _: object) -> list[NamedLog]:
-        looks.append(url)
-        if len(looks) == 100:
-            stop.set()
-        return [NamedLog("app-a", "http://h/logs/app-a")]
+    class Daemon:
+        def list_logs(self, *_: Any) -> tuple[None, list[tuple[str, str]]]:
+            looks.append("")
+            if len(looks) == 100:
+                stop.set()
+            return None, [("app-a", "http://h/logs/app-a")]
+
+        def close(self) -> None:
+            pass
+
+    def open_daemon(*_: Any) -> Daemon:
+        return Daemon()
 
     monkeypatch.setattr(mirror_group, "LIST_SECONDS", 0.01)
     monkeypatch.setattr(mirror_group, "keep_mirror", fail)
-    monkeypatch.setattr(mirror_group, "find_served_logs", find)
+    monkeypatch.setattr("litelog.stores.served_logs.open_store", open_daemon)
     for run in (MirrorGroup.run, MirrorGroup.run_once):
         with pytest.raises(RuntimeError, match="a mistake"):
             run(MirrorGroup("http://h/logs/app-*", {}, str(tmp_path), MirrorRules()), stop)

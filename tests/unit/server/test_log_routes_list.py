@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,18 +14,15 @@ pytest.importorskip("urllib3")
 import urllib3
 
 import litelog
-from litelog.config import make_config
 from litelog.config.access import TokenConfig
 from litelog.live.served_logs import ServedLogs
 from litelog.replicator import Replicator
 from litelog.server import log_routes
-from litelog.server.service import Service, ServiceSettings
 from tests.builders.log_builder import make_log
-from tests.builders.server_builder import TOKEN, Watched
-from tests.waiting import WAIT_SECONDS, wait_until
+from tests.builders.server_builder import TOKEN, Watched, serving_folder
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from litelog.replicator.live_log import LiveLog
@@ -38,7 +34,7 @@ READER = "token-of-a-reader-of-one-log-0123456789"
 
 def test_a_client_waits_for_logs_that_appear_or_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token that may read one log learns nothing of the others."""
-    monkeypatch.setattr(log_routes, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(log_routes, "LIST_SECONDS", 0.01)
     names, looks = ["mine"], threading.Event()
 
     def served(_logs: ServedLogs) -> list[str]:
@@ -77,29 +73,8 @@ def test_a_client_waits_for_logs_that_appear_or_go(tmp_path: Path, monkeypatch: 
         assert watched.ask(wait + "600s", headers=limited).json["logs"] == []
 
 
-@contextmanager
-def serving_folder(tmp_path: Path) -> Iterator[str]:
-    """A daemon that serves each log in a folder. Yields the URL of its logs."""
-    entry = {
-        "dir": str(tmp_path / "logs"),
-        "poll_interval": 0.05,
-        "replicas": [{"url": f"file://{tmp_path}/replicas", "sync_interval": 0.01}],
-    }
-    replicator = Replicator(make_config("test", {"logs": [entry]}), state_dir=str(tmp_path / "state"), host="test")
-    with Service(replicator, ServiceSettings(max_lag=60.0, addr="127.0.0.1:0", serve="all")) as service:
-        thread = threading.Thread(target=replicator.run)
-        thread.start()
-        try:
-            wait_until(replicator.is_ready)
-            assert service.address is not None
-            yield f"http://127.0.0.1:{service.address.port}/logs"
-        finally:
-            replicator.stop()
-            thread.join(WAIT_SECONDS)
-
-
 def test_a_program_waits_for_the_logs_of_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_routes, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(log_routes, "LIST_SECONDS", 10 * WAIT_SECONDS)  # changes alone wake requests
     make_log(tmp_path / "logs" / "app-0").roll(1)
     with serving_folder(tmp_path) as url, litelog.LogList(url, pattern="app-*") as served:
         assert served.wait(WAIT_SECONDS)
