@@ -45,7 +45,7 @@ from litelog.server.log_requests import (
 )
 from litelog.server.permits import StreamPermits, permit_of
 from litelog.server.stream_answer import PieceStream, StreamPace, answer_stream, make_compressor
-from litelog.stores.object_store import require_key
+from litelog.stores.object_store import bytes_left, require_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -286,6 +286,8 @@ class LogHandlers:
                 return answer_error(error)
             chunks = self._chunks(stream, permit_of(request))
             headers = {**NO_STORE, "content-type": "application/octet-stream"}
+            if (size := bytes_left(stream)) is not None:
+                headers["content-length"] = str(size)
             # The reader is counted until the answer has ended.
             return PieceStream(chunks, stack.pop_all().aclose, headers, 200 if byte_range is None else 206)
 

@@ -569,6 +569,14 @@ def ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         yield info
 
 
+def bytes_left(stream: BinaryIO) -> int | None:
+    """How many bytes are left to read in a stream of an object; None if the stream does not say."""
+    if isinstance(stream, io.BytesIO):
+        return len(stream.getbuffer()) - stream.tell()
+    left = getattr(stream, "left", None)
+    return left if isinstance(left, int) else None
+
+
 class ByteStream(io.RawIOBase):
     """The base class of streams. Subclasses implement ``read(size)``: it returns ``size`` bytes, or all that are left
     if these are fewer, or if ``size`` is None or negative."""

@@ -11,7 +11,7 @@ from litelog.dataclass import dataclass
 from litelog.errors import StoreError
 from litelog.events import fields
 from litelog.stores.capabilities import kept_versions
-from litelog.stores.object_store import ByteRange, ByteStream, ObjectInfo
+from litelog.stores.object_store import ByteRange, ByteStream, ObjectInfo, bytes_left
 from litelog.system.clock import SystemClock
 from litelog.system.memory import clear_error_frames
 
@@ -245,6 +245,11 @@ class _ResumingStream(ByteStream):
         piece = self._attempt(lambda: self._read_once(-1 if size is None else size))
         self._given += len(piece)
         return piece
+
+    @property
+    def left(self) -> int | None:
+        """How many bytes are left to read; None if that is not known."""
+        return None if self._stream is None else bytes_left(self._stream)
 
     def close(self) -> None:
         if not self.closed:

@@ -349,6 +349,11 @@ class FileReader(ByteStream):
         self._left -= count
         return count
 
+    @property
+    def left(self) -> int:
+        """How many bytes are left to read."""
+        return self._left
+
     def fileno(self) -> int:
         return self._descriptor
 

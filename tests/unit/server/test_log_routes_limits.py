@@ -230,3 +230,19 @@ def test_a_reader_of_an_object_counts_until_its_answer_has_ended(tmp_path: Path,
         stream.close()
         wait_until(lambda: watched.ask("/logs/log").json["readers"] == [])
         assert watched.ask("/logs/log/records?limit=0").status == 200
+
+
+def test_the_answer_with_an_object_states_its_size(tmp_path: Path, log: LogBuilder) -> None:
+    ranges = ((None, 0, None), ("bytes=0-9", 0, 10), ("bytes=5-", 5, None), ("bytes=3-999999999", 3, None))
+    with serving(tmp_path, log) as watched:
+        objects = watched.ask("/logs/log/replica?prefix=").json["objects"]
+        assert {key.partition("/")[0] for key, _ in objects} == {"epochs", "generations"}
+        for key, size in objects:
+            stored = (tmp_path / "replica" / key).read_bytes()
+            for given, start, end in ranges:
+                answer = watched.ask(f"/logs/log/replica/{key}", headers={"range": given} if given else None)
+                headers = {name.lower(): value for name, value in answer.headers.items()}
+                assert answer.body == stored[start:end]
+                assert headers["content-length"] == str(len(stored[start:end]))
+                assert "transfer-encoding" not in headers
+            assert watched.ask(f"/logs/log/replica/{key}", "HEAD").headers["content-length"] == str(size)
