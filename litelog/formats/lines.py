@@ -12,7 +12,7 @@ import numpy as np
 from litelog.errors import CorruptCommitError
 from litelog.formats.columns import Columns
 from litelog.formats.commit_tail import is_zero
-from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Damage, Expectation, Scan, Tail
+from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Expectation, Scan, Tail
 from litelog.formats.pattern import PatternFormat
 from litelog.formats.signatures import refuse_others
 
@@ -41,12 +41,11 @@ class LinesFormat(PatternFormat):
         end = int(ends[-1]) if len(ends) else 0
         first = expect.sequence or 0
         left = len(data) - end
-        tail, damage = Tail.NOTHING, None
+        tail = Tail.NOTHING
         if left and is_zero(data[end:]):
             tail = Tail.ZEROS
         elif left:
             tail = Tail.INCOMPLETE
-            damage = Damage(offset + end, "line", "an end of line", f"none in {left} bytes")
         last = int(ends[-2]) if len(ends) > 1 else 0
         return Scan(
             start=offset,
@@ -60,7 +59,7 @@ class LinesFormat(PatternFormat):
             highest=None,
             last_commit=offset + last,
             tail=tail,
-            damage=damage,
+            damage=None,
             wanted=0,
         )
 

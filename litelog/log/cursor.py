@@ -232,6 +232,7 @@ class LogCursor:
         """Now that a newer log segment exists, check that the rest of this one is not a commit in progress."""
         tail, allowed = self.tail, self._format.finished_tail
         is_damage = allowed is FinishedTail.ERROR or (allowed is FinishedTail.PREFIX and cause is not None)
+        is_damage |= allowed is FinishedTail.SHIP and tail is not None and tail.damage is not None
         if tail is not None and tail.tail is not Tail.ZEROS and is_damage:
             raise self._corrupt(tail) from cause
 

@@ -286,16 +286,16 @@ class Follower:
     def _run_before_tail(self, current: OpenSegment, data: memoryview, scan: Scan) -> CommitRun:
         """Return the last run of a finished log segment whose last bytes are not a commit. The format's
         ``finished_tail`` decides about these bytes."""
-        place = self._place
-        if self._format.finished_tail is FinishedTail.ERROR:
+        place, is_shipped = self._place, self._format.finished_tail is FinishedTail.SHIP
+        if is_shipped and scan.damage is None:
+            return make_run(place, data, replace(scan, end=scan.start + len(data)), final=True)
+        if is_shipped or self._format.finished_tail is FinishedTail.ERROR:
             if scan.end > place.offset:
                 return make_run(place, data, scan, final=False, more=True)
             if self._names.inode_of(place.file) != current.inode:
                 # The opened file may not be the log's last version: it may have been replaced before it vanished.
                 raise self._vanished(place.file)
             raise self._cut_off(scan)
-        if self._format.finished_tail is FinishedTail.SHIP:
-            return make_run(place, data, replace(scan, end=scan.start + len(data)), final=True)
         if not scan.end:
             raise self._cut_off(scan)  # nothing in it is valid, so the newer log segment cannot continue it
         return make_run(place, data, scan, final=True)

@@ -180,7 +180,8 @@ class Sealing:
         tail, promised = self._format.finished_tail, self.segment.crc is not None
         if self._is_spare(data, scan) or (tail is FinishedTail.PREFIX and not promised):
             return scan.start
-        if tail is FinishedTail.SHIP and scan.start + len(data) == self.segment.length:
+        is_data = tail is FinishedTail.SHIP and (promised or scan.damage is None)
+        if is_data and scan.start + len(data) == self.segment.length:
             return self.segment.length
         damage = scan.damage
         if damage is None:

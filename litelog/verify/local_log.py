@@ -320,7 +320,8 @@ class _Check:
         signature, size = segment.signature(), segment.size()
         if size > held and following is None:
             return offset
-        is_data = self._format.finished_tail is FinishedTail.SHIP
+        is_whole = following is None or scan is None or scan.damage is None
+        is_data = is_whole and self._format.finished_tail is FinishedTail.SHIP
         if scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS) or is_data:
             return size
         error = _error_of(segment.name, scan.damage or Damage(offset, "commit", "whole", "cut off"))

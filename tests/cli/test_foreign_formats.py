@@ -198,3 +198,37 @@ def test_a_name_that_is_almost_a_log_segment_is_one_warning_and_is_not_shipped(l
         assert done.err.count("not a kafka log segment, skipped: 0000000000000000099.log") == 1
     files = {line["file"] for line in litelog("segments", "--json", "replicas/orders-0").lines}
     assert "0000000000000000099.log" not in files
+
+
+def test_a_command_cut_off_before_another_file_of_redis_is_damage(litelog: Command) -> None:
+    """Redis says so, too: "the truncated file is not the last file". It does not start with such a folder."""
+    folder = unpack("redis_aof", "commands", litelog.folder)
+    name = "appendonly.aof.1.incr.aof"
+    (folder / name).write_bytes((folder / name).read_bytes()[:100])
+    log = ("--format", "redis-aof", folder.name)
+    shipped = litelog("replicate", "--once", *log, "replica")
+    assert (shipped.code, f"{name}: corrupt commit at offset 62" in shipped.err) == (ExitCode.CORRUPTION, True)
+    assert litelog("restore", "replica", "-o", "restored", "-q").code == ExitCode.DONE
+    assert (litelog.folder / "restored" / name).read_bytes() == (folder / name).read_bytes()[:62]
+    read = litelog("cat", *log)
+    assert (read.code, f"{name}: corrupt commit at offset 62" in read.err) == (ExitCode.CORRUPTION, True)
+    found = litelog("verify", *log)
+    assert (found.code, f"{name}      62" in found.out) == (ExitCode.CORRUPTION, True)
+
+
+def test_a_base_file_of_an_empty_data_set_is_shipped_with_its_annotation(litelog: Command) -> None:
+    """As Redis writes it with aof-timestamp-enabled yes and aof-use-rdb-preamble no."""
+    folder = litelog.folder / "appendonlydir"
+    folder.mkdir()
+    files = {
+        "a.aof.2.base.aof": b"#TS:1795832897\r\n",
+        "a.aof.2.incr.aof": b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n",
+        "a.aof.manifest": b"file a.aof.2.base.aof seq 2 type b\nfile a.aof.2.incr.aof seq 2 type i\n",
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    log = ("--format", "redis-aof", folder.name)
+    assert litelog("replicate", "--once", *log, "replica").code == ExitCode.DONE
+    assert litelog("verify", *log).code == ExitCode.DONE
+    assert litelog("restore", "replica", "-o", "restored", "-q").code == ExitCode.DONE
+    assert {path.name: path.read_bytes() for path in (litelog.folder / "restored").iterdir()} == files

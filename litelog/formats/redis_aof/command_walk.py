@@ -35,6 +35,7 @@ _NUMBER_BEGUN = re.compile(rb"[*$][0-9]{0,10}\r?")
 _NUMBER_BYTES = 13
 _ANNOTATION = re.compile(rb"#[^\r\n]{0,1024}\r\n")
 _TIME = re.compile(rb"#TS:([0-9]{1,12})\r\n")
+_ANNOTATIONS = re.compile(rb"(?:#[^\r\n]{0,1024}\r\n)+")
 _ANNOTATION_BEGUN = re.compile(rb"#[^\r\n]{0,1024}\r?")
 _COMMAND = re.compile(rb"\r\n(?=\*[1-9][0-9]{0,9}\r\n\$[0-9])")
 
@@ -261,6 +262,8 @@ def _note_incomplete(found: Commands, name: str, data: memoryview, offset: int, 
         raise _too_large(name, offset + found.end, needed)
     left = len(data) - found.end
     found.tail, found.wanted = Tail.INCOMPLETE, needed
+    if _ANNOTATIONS.fullmatch(data, found.end):
+        return  # nothing is cut off: a base file of an empty data set is an annotation alone
     found.damage = Damage(offset + found.end, "length of the command", f"at least {needed}", left)
 
 
