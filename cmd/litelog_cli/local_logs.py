@@ -75,7 +75,7 @@ def open_local_format(
         OSError: The folder cannot be listed.
     """
     from litelog.formats.registry import open_format
-    from litelog.stores.missing import recognise_log
+    from litelog.formats.signatures import recognise_log
 
     if format_name is not None or log is not None:
         return open_format(*choose_format(log, format_name, pattern))

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from litelog.formats.log_format import Commit, Expectation, LogFormat, Scan
 
 
-HEAD_BYTES = 64
-"""The bytes of a log segment that ``check_head`` sees: the header of format ``litelog``."""
-
-
 class LogicalBytes(Protocol):
     """The bytes of a log segment whose file holds them in another form, for example compressed."""
 

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, CorruptCommitError, CorruptionError
 from litelog.formats.capabilities import (
-    HEAD_BYTES,
     check_head,
     extra_columns,
     find_commit,
@@ -38,7 +37,7 @@ from litelog.formats.capabilities import (
     side_files,
 )
 from litelog.formats.columns import Record, load_pyarrow
-from litelog.formats.log_format import Commit, Expectation, LogFormat, Scan, Tail, is_file_name
+from litelog.formats.log_format import HEAD_BYTES, Commit, Expectation, LogFormat, Scan, Tail, is_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from litelog.formats.columns import Columns
 
+HEAD_BYTES = 64
+"""The bytes of a log segment that ``check_head`` sees: the header of format ``litelog``."""
+
 MAX_COMMIT_BYTES = 32 << 20
 """The largest commit that is accepted, in bytes, of a format that states no other limit. It bounds the memory that one
 log takes at a time."""

@@ -7,13 +7,16 @@ Specified in litelog/formats/README.md#recognised-formats.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.dataclass import dataclass
 from litelog.errors import WrongFormatError
-from litelog.formats.log_format import MAX_COMMIT_BYTES
+from litelog.formats.log_format import HEAD_BYTES, MAX_COMMIT_BYTES
+from litelog.system.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +29,7 @@ _MESSAGE = struct.Struct(">IHQQI")  # checksum, type, topic, index, length
 _REDIS = re.compile(r"[^.].*\.[1-9][0-9]{0,18}\.(base\.(rdb|aof)|incr\.aof)")
 _LITELOG = b"litelog\n" + struct.pack("<HHI", 1, 0, 64)
 _SPACETIMEDB = re.compile(rb"\(ds\)\^2[\0\1]\0\0\0", re.DOTALL)
+_PARTITION_FILE = "partition.metadata"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _NETLOG = re.compile(rb"\x01\x10....\0{10}", re.DOTALL)
 
@@ -53,6 +57,28 @@ def recognise(name: str, head: bytes) -> Signature | None:
         head: The file's first HEAD_BYTES bytes, fewer if it is shorter.
     """
     return next((each for each in SIGNATURES if each.begins(name, head)), None)
+
+
+def recognise_log(folder: str) -> Signature | None:
+    """Return the signature of the log in ``folder``: that of the first file that is known to be a log segment, or of
+    the file that Kafka puts into the folder of each partition. None if there is none.
+
+    Args:
+        folder: A local folder. Only its first RECOGNISED_FILES files are read.
+
+    Raises:
+        OSError: The folder cannot be listed.
+    """
+    with os.scandir(folder) as entries:
+        files = sorted(entry.name for entry in entries if entry.is_file() and not entry.name.startswith("."))
+    found = next(filter(None, (_recognise(folder, name) for name in files[:RECOGNISED_FILES])), None)
+    return KAFKA if found is None and _PARTITION_FILE in files else found
+
+
+def _recognise(folder: str, name: str) -> Signature | None:
+    with suppress(OSError), os.fdopen(open_regular(os.path.join(folder, name)), "rb") as file:
+        return recognise(name, file.read(HEAD_BYTES))
+    return None
 
 
 def refuse_others(path: str, head: bytes, own: str) -> None:
@@ -94,11 +120,13 @@ def _is_redis_aof(name: str, head: bytes) -> bool:
     return _REDIS.fullmatch(name) is not None and head[:1] in {b"*", b"#", b"R"}
 
 
+KAFKA = Signature("kafka", "Kafka", _is_kafka)
+
 SIGNATURES = (
     Signature("litelog", "litelog", _is_litelog),
     Signature("spacetimedb", "SpacetimeDB", _is_spacetimedb),
     Signature("netlog", "NetLog", _is_netlog),
-    Signature("kafka", "Kafka", _is_kafka),
+    KAFKA,
     Signature("influxdb", "the broker of InfluxDB 0.9", _is_influxdb),
     Signature("redis-aof", "Redis", _is_redis_aof),
 )

@@ -14,7 +14,6 @@ from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError, SourceError, SourceMissingError, SourceSyncError
 from litelog.events import fields
 from litelog.formats.capabilities import (
-    HEAD_BYTES,
     check_head,
     ignores,
     manifest_name,
@@ -22,6 +21,7 @@ from litelog.formats.capabilities import (
     open_logical,
     side_files,
 )
+from litelog.formats.log_format import HEAD_BYTES
 from litelog.formats.signatures import RECOGNISED_FILES, recognise
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.log.manifest import listed_segments, require_whole

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 from litelog.errors import ConfigError, LockedError, SequenceConflictError, SourceError, StaleEpochError
 from litelog.formats.litelog import LitelogFormat
 from litelog.formats.litelog.encoding import MAX_EPOCH
+from litelog.formats.signatures import recognise_log
 from litelog.log.batch import Batch, batch_of, encode_batch
 from litelog.log.disk import Disk, LocalDisk
 from litelog.log.group_commit import Appended, EncodedCommit, GroupCommit, Pending
@@ -87,7 +88,7 @@ class LogWriter:
             disk: The seam to the disk; None: the local one.
 
         Raises:
-            ConfigError: An invalid argument, or the folder of a replica.
+            ConfigError: An invalid argument, or the folder of a replica or of a log of another program.
             LockedError: Another writer has the log.
             CorruptCommitError, SequenceGapError, WrongFormatError: As ``recover``.
             StaleEpochError: ``epoch`` is below the log's newest one.
@@ -287,6 +288,7 @@ class LogWriter:
         if has_folder(self.folder, ROOTS) and not os.path.exists(os.path.join(self.folder, LOCK_NAME)):
             raise ConfigError(f"{self.folder}: is a litelog replica, not a log: append to the log that it replicates")
         _make_folder(self.folder, self._disk)
+        _require_own_log(self.folder)
         self._lock()
         complete_repair(self.folder)
         if is_mirror(self.folder):
@@ -374,6 +376,13 @@ def _only_key(key: bytes, keys: Keys | None, values: Values) -> list[bytes]:
     if not isinstance(key, (bytes, bytearray, memoryview)):
         raise TypeError(f"a key is bytes, not {type(key).__name__}")
     return [bytes(key)]
+
+
+def _require_own_log(folder: str) -> None:
+    """Raise ConfigError if another program writes a log in the folder."""
+    found = recognise_log(folder)
+    if found is not None and found.format != LitelogFormat.name:
+        raise ConfigError(f"{folder}: is the folder of a log of {found.written_by}: append to a folder of its own")
 
 
 def _make_folder(folder: str, disk: Disk) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptObjectError, SourceError
-from litelog.formats.capabilities import HEAD_BYTES, index_name, write_index
+from litelog.formats.capabilities import index_name, write_index
+from litelog.formats.log_format import HEAD_BYTES
 from litelog.log.unfinished_repair import BACKUPS, NEW, RepairSteps, complete_repair, remove_steps, write_steps
 from litelog.restore.index_files import commits_in_file
 from litelog.system.files import open_regular, sync_folder, write_at

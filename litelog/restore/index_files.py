@@ -9,7 +9,8 @@ import os
 from typing import TYPE_CHECKING
 
 from litelog.formats import Expectation
-from litelog.formats.capabilities import HEAD_BYTES, index_name, max_commit_bytes, write_index
+from litelog.formats.capabilities import index_name, max_commit_bytes, write_index
+from litelog.formats.log_format import HEAD_BYTES
 from litelog.objects.side_files import SideFile
 
 if TYPE_CHECKING:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError
-from litelog.formats.capabilities import HEAD_BYTES
-from litelog.formats.signatures import RECOGNISED_FILES, recognise
+from litelog.formats.signatures import recognise_log
 from litelog.objects.layout import CLAIMS, ROOTS
 from litelog.stores.registry import local_folder
-from litelog.system.files import has_folder, open_regular
+from litelog.system.files import has_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.formats.signatures import Signature
     from litelog.stores.object_store import ObjectStore
 
 LAST = f"/{chr(0x10FFFF)}"
@@ -83,26 +80,6 @@ def require_no_log(url: str) -> None:
         return
     if (found := recognise_log(folder)) is not None:
         raise ConfigError(f"{folder} is the folder of a log of {found.written_by}: give the replica its own folder")
-
-
-def recognise_log(folder: str) -> Signature | None:
-    """Return the signature of the first file in ``folder`` that is known to be a log segment; None if there is none.
-
-    Args:
-        folder: A local folder. Only its first RECOGNISED_FILES files are read.
-
-    Raises:
-        OSError: The folder cannot be listed.
-    """
-    with os.scandir(folder) as entries:
-        files = sorted(entry.name for entry in entries if entry.is_file() and not entry.name.startswith("."))
-    return next(filter(None, (_recognise(folder, name) for name in files[:RECOGNISED_FILES])), None)
-
-
-def _recognise(folder: str, name: str) -> Signature | None:
-    with suppress(OSError), os.fdopen(open_regular(os.path.join(folder, name)), "rb") as file:
-        return recognise(name, file.read(HEAD_BYTES))
-    return None
 
 
 def _describe_store(store: ObjectStore) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, SequenceGapError, SourceError, WrongFormatError
 from litelog.formats import MAX_COMMIT_BYTES, Damage, Expectation, FinishedTail, Tail
-from litelog.formats.capabilities import HEAD_BYTES, find_commit, first_sequence, is_counted, max_commit_bytes
+from litelog.formats.capabilities import find_commit, first_sequence, is_counted, max_commit_bytes
+from litelog.formats.log_format import HEAD_BYTES
 from litelog.log.manifest import missing_segments
 from litelog.log.source import READ_BYTES, SegmentFolder
 from litelog.system.clock import SystemClock

@@ -200,6 +200,23 @@ def test_a_name_that_is_almost_a_log_segment_is_one_warning_and_is_not_shipped(l
     assert "0000000000000000099.log" not in files
 
 
+@pytest.mark.parametrize("name", [*LOGS, "an empty partition"])
+def test_nothing_is_appended_to_the_log_of_another_program(litelog: Command, name: str) -> None:
+    if name in LOGS:
+        folder = unpack(LOGS[name].fixture, LOGS[name].scene, litelog.folder)
+    else:
+        folder = litelog.folder / "orders-0"
+        folder.mkdir()
+        (folder / "partition.metadata").write_text("version: 0\ntopic_id: 4Ti5s1ECRkCPz9bfxuFpSQ")
+        (folder / f"{0:020d}.log").touch()
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    done = litelog("append", str(folder), text="one\n")
+    assert (done.code, done.out) == (ExitCode.USAGE, "")
+    assert "is the folder of a log of " in done.err
+    assert "append to a folder of its own" in done.err
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
 def test_a_command_cut_off_before_another_file_of_redis_is_damage(litelog: Command) -> None:
     """Redis says so, too: "the truncated file is not the last file". It does not start with such a folder."""
     folder = unpack("redis_aof", "commands", litelog.folder)

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 
 from litelog.errors import WrongFormatError
-from litelog.formats.capabilities import HEAD_BYTES, check_head
+from litelog.formats.capabilities import check_head
 from litelog.formats.litelog import SegmentHeader
+from litelog.formats.log_format import HEAD_BYTES
 from litelog.formats.registry import open_format
 from litelog.formats.signatures import SIGNATURES, recognise
 from tests.builders.recorded_logs import recorded_segments
