@@ -10,12 +10,13 @@ Specified in litelog/reading/README.md#following.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from litelog.dataclass import dataclass
-from litelog.errors import PrunedError, ReplicaGapError
-from litelog.objects.layout import snapshot_key
+from litelog.errors import CorruptObjectError, PrunedError, ReplicaGapError
+from litelog.objects.layout import snapshot_key, wal_key
 from litelog.reading.contents import list_pieces
 from litelog.reading.generations import require_replica
 from litelog.reading.search import find_header
@@ -232,7 +233,7 @@ class ReplicaFollower(Generic[_Segment]):
 
         Raises:
             ReplicaGapError: A claim or a first snapshot is missing.
-            CorruptObjectError: An object is damaged.
+            CorruptObjectError: An object is damaged, or states a place that another object contradicts.
             StoreError: A request failed, or the replica's root is away.
         """
         try:
@@ -298,9 +299,13 @@ class ReplicaFollower(Generic[_Segment]):
         return None if segment is None else SegmentFound(segment)
 
     def _check_place(self, slot: Position) -> Event[_Segment] | None:
-        """Tell the end from a hole: at the end nothing follows the slot, and the last WAL segment exists."""
-        after = next(iter(self._client.wal_segments(slot.generation, slot)), None)
+        """Tell the end from a hole: at the end nothing follows the last WAL segment, and that exists."""
+        begin = slot if self.last is None else replace(self.last, offset=self.last.offset + 1)
+        after = next(iter(self._client.wal_segments(slot.generation, begin)), None)
         is_last_there = self.last is None or find_header(self._client, self.last) is not None
+        if after is not None and after.position < slot and self.last is not None and is_last_there:
+            what = "place of the next WAL segment"
+            raise CorruptObjectError(wal_key(self.last), what, after.position, slot)
         if after is None and is_last_there:
             if self.last is None:  # then nothing else has shown that the root is there
                 require_replica(self._client)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.errors import PrunedError, ReplicaGapError
+from litelog.errors import CorruptObjectError, PrunedError, ReplicaGapError
 from litelog.objects.layout import Fencing, wal_key
 from litelog.objects.position import Position
 from litelog.reading.follower import (
@@ -202,6 +202,17 @@ def test_a_hole_is_lost_up_to_the_next_wal_segment(
     assert isinstance(event, DataLost)
     assert isinstance(event.error, ReplicaGapError)
     assert (event.error.position, event.left) == (str(built.positions[1]), built.positions[2])
+
+
+def test_a_final_wal_segment_that_another_one_of_its_log_segment_follows_is_damage(
+    builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
+) -> None:
+    follower = follow(builder, clock)
+    last, following = built.positions[:2]
+    assert last.index == following.index
+    follower.stand_at(replace(last, index=last.index + 7, offset=0), last)  # as the header states, were it final
+    with pytest.raises(CorruptObjectError, match=f"is {last.generation}/0000000000000007/0*, expected {following}"):
+        follower.poll(Look.PLACE)
 
 
 def test_an_end_whose_last_wal_segment_is_gone_was_pruned(
