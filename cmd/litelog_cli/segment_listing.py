@@ -176,10 +176,11 @@ def local_segments(folder: str, log_format: LogFormat) -> list[SegmentFacts]:
     from litelog.log.source import SegmentFolder
     from litelog.system.clock import SystemClock
 
-    names = SegmentFolder(folder, log_format, SystemClock())
+    by_reader = log_format.self_numbered  # the reader of the last record reports which files are skipped
+    names = SegmentFolder(folder, log_format, SystemClock(), reports=not by_reader)
     names.require_log()
     heads = [(segment.name, segment.size(), *_head(log_format, folder, segment)) for segment in names.each()]
-    follows = _after_last(folder, log_format) if log_format.self_numbered else None
+    follows = _after_last(folder, log_format) if by_reader else None
     found = []
     for number, (name, size, first, stamp) in enumerate(reversed(heads)):
         facts = SegmentFacts(

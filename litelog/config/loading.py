@@ -151,7 +151,7 @@ def _describe(document: Document, detail: ErrorDetails) -> Problem:
         return Problem(location, document.keys.get(location, TextPosition(1, 1)), _unknown_key(detail["loc"]))
     place = document.places.get(location)
     if kind == "missing":
-        return Problem(location, document.places.get(location[:-1], TextPosition(1, 1)), "is required")
+        return Problem(location, document.places.get(location[:-1], TextPosition(1, 1)), _required(location))
     message = _message(detail)
     if (shown := document.shown.get(location)) and not SECRET_KEYS.intersection(location):
         message += f" (found {_shorten(shown)!r})"
@@ -183,6 +183,9 @@ _CLIENT_OPTIONS = {
 """Keys that other programs take next to a replica's URL. Here they belong under ``options``, if the backend knows
 them."""
 
+_FOLDER_NAMES = {"folder", "folders", "directory"}
+"""Keys that look like that of a folder of logs."""
+
 _OTHER_NAMES = {"dbs": "logs"}
 """Keys of the whole file in another program's configuration, and their names here."""
 
@@ -196,8 +199,16 @@ _MESSAGES = {
 }
 
 
+def _required(location: Location) -> str:
+    is_log = [part for part in location if isinstance(part, str)] == ["logs", "path"]
+    return "is required (or dir, for a folder of logs)" if is_log else "is required"
+
+
 def _unknown_key(location: Location) -> str:
     known = known_keys(location[:-1])
+    if ("path" in known or "logs" in known) and str(location[-1]) in _FOLDER_NAMES:
+        return "unknown key; for a folder of logs, give its path as dir, in an entry of logs"
+    known += ["dir"] if "path" in known else []
     if "url" in known and str(location[-1]).replace("_", "-") in _CLIENT_OPTIONS:
         return f"unknown key; it belongs under options: (options: {{{location[-1]}: ...}})"
     name = str(location[-1]).replace("_", "-")

@@ -21,6 +21,7 @@ from litelog.errors import (
     ReplicaGapError,
 )
 from litelog.events import fields
+from litelog.formats.capabilities import was_truncated
 from litelog.objects import snapshot as snapshots
 from litelog.objects.chain import ChainState, Identity, never_began
 from litelog.objects.layout import snapshot_key
@@ -33,6 +34,7 @@ from litelog.stores.replica_client import IndexedInfo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot import Snapshot
@@ -80,6 +82,14 @@ class BaseSnapshot:
         """The start of the first log segment that exists."""
         index = self.start.index if self.snapshot is None else self.snapshot.first
         return Position(self.claim.generation, index, 0)
+
+    def was_truncated(self, log_format: LogFormat) -> bool:
+        """Whether records before the first one may have been removed: from this generation, or, as the snapshot's side
+        files say, from the log by its writer."""
+        if self.snapshot is None or self.snapshot.first > 0:
+            return True
+        files = (*(entry.file for entry in self.entries), *(file.name for file in self.snapshot.side_files))
+        return was_truncated(log_format, files)
 
     def link(self) -> ChainState:
         """The state of the chain at ``start``. Raises ReplicaGapError without a snapshot."""

@@ -84,29 +84,50 @@ def find_start(
     """Find where to begin, possibly a little early.
 
     Makes no request if a sealed segment holds the start, and ranged GETs of headers if a WAL segment does. Raises
-    TruncatedError for a sequence before the first one, and PrunedError for a place before the first log segment.
+    TruncatedError for a sequence before the first one if records may have been removed there, and PrunedError for a
+    place before the first log segment.
     """
-    entries = pieces.base.entries
     if wanted.place is not None:
         return _at_place(pieces, wanted.place)
     positions = [piece.position for piece in pieces.wal]
     headers = HeaderReader(client, PARALLELISM)
-    sequence = wanted.sequence
-    if sequence is not None:
-        first = next((entry.first for entry in entries if entry.first is not None), None)
-        if first is not None and sequence < first:
-            raise TruncatedError(sequence, first)
-        number = _first_entry(entries, lambda entry: entry.records > 0 and (entry.next or 0) > sequence)
-        if number is not None:
-            return FoundStart(number, SealedStart(choose=partial(_run_of_sequence, sequence)), 0)
-        at = first_reaching(positions, headers, sequence)
-        held = headers(positions[:1])[0].first if at == 0 and positions and first is None else None
-        if held is not None and sequence < held:
-            raise TruncatedError(sequence, held)
-        return _in_wal(positions, at)
+    if wanted.sequence is not None:
+        return _at_sequence(pieces, positions, headers, wanted.sequence, log_format)
     if wanted.time is None:
-        return FoundStart(0 if entries else None, SealedStart(), 0)
+        return _at_beginning(pieces)
     return _at_time(pieces, positions, headers, wanted.time, log_format)
+
+
+def _at_sequence(
+    pieces: GenerationContents,
+    positions: Sequence[Position],
+    headers: HeaderReader,
+    sequence: int,
+    log_format: LogFormat,
+) -> FoundStart:
+    entries = pieces.base.entries
+    first = next((entry.first for entry in entries if entry.first is not None), None)
+    if first is not None and sequence < first:
+        return _at_first_record(pieces, sequence, first, log_format)
+    number = _first_entry(entries, lambda entry: entry.records > 0 and (entry.next or 0) > sequence)
+    if number is not None:
+        return FoundStart(number, SealedStart(choose=partial(_run_of_sequence, sequence)), 0)
+    at = first_reaching(positions, headers, sequence)
+    held = headers(positions[:1])[0].first if at == 0 and positions and first is None else None
+    if held is not None and sequence < held:
+        return _at_first_record(pieces, sequence, held, log_format)
+    return _in_wal(positions, at)
+
+
+def _at_beginning(pieces: GenerationContents) -> FoundStart:
+    return FoundStart(0 if pieces.base.entries else None, SealedStart(), 0)
+
+
+def _at_first_record(pieces: GenerationContents, sequence: int, first: int, log_format: LogFormat) -> FoundStart:
+    """The beginning, for a sequence before the first one, ``first``: an error if records may have been removed."""
+    if pieces.base.was_truncated(log_format):
+        raise TruncatedError(sequence, first)
+    return _at_beginning(pieces)
 
 
 def _at_time(

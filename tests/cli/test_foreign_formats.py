@@ -196,6 +196,8 @@ def test_a_name_that_is_almost_a_log_segment_is_one_warning_and_is_not_shipped(l
         done = litelog("replicate", "--once", "--config", "litelog.yml")
         assert done.code == ExitCode.DONE, done.err
         assert done.err.count("not a kafka log segment, skipped: 0000000000000000099.log") == 1
+    listed = litelog("segments", "--format", "kafka", str(broker / "orders-0")).err
+    assert listed.count("not a kafka log segment, skipped: 0000000000000000099.log") == 1
     files = {line["file"] for line in litelog("segments", "--json", "replicas/orders-0").lines}
     assert "0000000000000000099.log" not in files
 
@@ -249,3 +251,12 @@ def test_a_base_file_of_an_empty_data_set_is_shipped_with_its_annotation(litelog
     assert litelog("verify", *log).code == ExitCode.DONE
     assert litelog("restore", "replica", "-o", "restored", "-q").code == ExitCode.DONE
     assert {path.name: path.read_bytes() for path in (litelog.folder / "restored").iterdir()} == files
+
+
+def test_files_of_lines_that_are_skipped_are_one_warning_in_a_listing(litelog: Command) -> None:
+    folder = litelog.folder / "app"
+    folder.mkdir()
+    (folder / "1.log").write_text("one\n")
+    (folder / "notes.txt").write_text("not of the log\n")
+    listed = litelog("segments", "--format", "lines", "--pattern", "*.log", str(folder))
+    assert (listed.code, listed.err.count("skipped: notes.txt")) == (ExitCode.DONE, 1)

@@ -105,7 +105,8 @@ class WalPiece:
     stop: Position | None
     """The WAL segment after the last one, which another task reads. None: there is none."""
     starts_log: bool
-    """Whether nothing known comes before it."""
+    """Whether a start before its first record is a loss: nothing known comes before it, and records may have been
+    removed there."""
     start: Position | None = None
     """The offset in the first one at which the piece begins. None: its first byte."""
 

@@ -23,7 +23,13 @@ from litelog.errors import (
     TruncatedError,
 )
 from litelog.events import fields
-from litelog.formats.capabilities import extra_columns, first_sequence, has_kafka_schema, is_divisible
+from litelog.formats.capabilities import (
+    extra_columns,
+    first_sequence,
+    has_kafka_schema,
+    is_divisible,
+    was_truncated,
+)
 from litelog.formats.committed_reading import CommittedReading
 from litelog.log.reader import LogReader
 from litelog.log.source import SegmentFolder
@@ -166,7 +172,9 @@ def _replica_runs(place: ScanInput, options: ReadOptions, pieces: GenerationCont
     log = plan_log(place, options, log_format, base.claim)
     if pieces.gap is not None:
         _lose(log, pieces.gap)
-    _check_start(log, base.entries)
+    truncated = base.was_truncated(log_format)
+    if truncated:
+        _check_start(log, base.entries)
     items = _sealed_items(log, log_format, base.entries)
     if not pieces.wal or (base.snapshot is None and pieces.gap is None):
         return items
@@ -174,7 +182,7 @@ def _replica_runs(place: ScanInput, options: ReadOptions, pieces: GenerationCont
     if link is not None and log.range.stop is not None and link.next is not None and link.next >= log.range.stop:
         return items
     names = pieces.wal if isinstance(pieces.wal, WalNames) else WalNames(base.claim.generation, pieces.wal)
-    starts = not any(entry.records for entry in base.entries)
+    starts = truncated and not any(entry.records for entry in base.entries)
     return [*items, WalRun.of(log, names, link, starts_log=starts)]
 
 
@@ -241,9 +249,15 @@ def _shipped(entry: SnapshotEntry) -> tuple[int | None, int | None]:
 
 def _check_start(log: PlannedLog, entries: Sequence[SnapshotEntry]) -> None:
     first = next((entry.first for entry in entries if entry.first is not None), None)
-    asked = log.range.start
+    try:
+        _check_first(log.range.start, first)
+    except TruncatedError as error:
+        _lose(log, error)
+
+
+def _check_first(asked: int | None, first: int | None) -> None:
     if first is not None and asked is not None and asked < first:
-        _lose(log, TruncatedError(asked, first))
+        raise TruncatedError(asked, first)
 
 
 def _lose(log: PlannedLog, error: LitelogError) -> None:
@@ -289,8 +303,8 @@ def local_items(log: PlannedLog, folder: str, log_format: LogFormat) -> list[Ite
         return []
     firsts = [first_sequence(log_format, name) or 0 for name in names]
     items: list[Item] = []
-    if wanted.start is not None and wanted.start < firsts[0] and log.fail_on_data_loss:
-        raise TruncatedError(wanted.start, firsts[0])
+    if was_truncated(log_format, os.listdir(folder)) and log.fail_on_data_loss:
+        _check_first(wanted.start, firsts[0])
     for name, first, behind in zip(names, firsts, [*firsts[1:], end], strict=True):
         begin, stop = max(first, wanted.first or 0), min(behind, end, end if wanted.stop is None else wanted.stop)
         if begin < stop:

@@ -179,6 +179,21 @@ def test_the_databases_of_another_program_are_called_logs() -> None:
     assert problem == "line 1, column 1: dbs: unknown key; did you mean logs?"
 
 
+@pytest.mark.parametrize(
+    "text", ["folders: [{path: /a}]", "logs: [{folders: /a, replicas: [{url: /b}]}]", "logs: [{folder: /a}]"]
+)
+def test_a_folder_of_logs_is_called_dir(text: str) -> None:
+    assert any(
+        problem.endswith("unknown key; for a folder of logs, give its path as dir, in an entry of logs")
+        for problem in problems_of(text)
+    )
+
+
+def test_the_known_keys_of_a_log_include_that_of_a_folder() -> None:
+    (problem,) = problems_of("logs: [{path: /a, zzz: 1, replicas: [{url: /b}]}]")
+    assert problem.endswith(", dir)")
+
+
 def test_a_key_that_is_near_to_none_lists_those_that_are_known() -> None:
     (problem,) = problems_of("logs: [{path: /a, replicas: [{url: /b, zzz: 1}]}]")
     assert "zzz: unknown key (known: url, sync-interval, max-segment-bytes, " in problem
@@ -229,7 +244,7 @@ def test_all_that_is_wrong_is_reported_at_once_in_the_order_of_lines() -> None:
         "line 9, column 9: logs[0].replicas[1].url: is required",
         "line 9, column 24: logs[0].replicas[1].sync-interval: "
         "must be a duration such as 10s, 1m30s or 500ms (found 'soon')",
-        "line 10, column 5: logs[1].path: is required",
+        "line 10, column 5: logs[1].path: is required (or dir, for a folder of logs)",
         "line 11, column 15: logs[1].replicas: must have at least one entry",
         "line 12, column 5: logs[2]: must be a mapping of keys to values (found 'seventeen')",
     ]
