@@ -106,7 +106,7 @@ def take_batches(
         if parts:
             filled[[_ROWS, _HEADED, _IS_FULL]] = 0
             filled[_TAKEN] = start[_TAKEN]
-        most, capacity = (guess << len(parts) for guess in _guess(data, position))
+        most, capacity = _guess(data, position, len(parts))
         part, is_full = _take_part(library, data, position, layout, most if with_rows else 0, capacity, content, filled)
         parts.append(part)
         position = int(part.bounds[-1])
@@ -151,16 +151,17 @@ def _take_part(
     ), counts[_IS_FULL] > 0
 
 
-def _guess(data: memoryview, at: int) -> tuple[int, int]:
+def _guess(data: memoryview, at: int, before: int) -> tuple[int, int]:
     """How many records and how many batches there are from ``at`` on, if all batches are like the first one; at least
-    as many records as that one states, if its length allows them."""
+    as many records as that one states, if its length allows them. Twice as many for each of the guesses ``before``,
+    which were too low, but never more than the bytes can hold."""
     left = len(data) - at
     if left < HEADER_BYTES:
         return 0, 0
     head = data[at : at + HEADER_BYTES]
     length, count = max(int.from_bytes(head[_LENGTH], "big"), HEADER_BYTES), int.from_bytes(head[_COUNT], "big")
-    batches = left // length * 17 // 16 + 64
-    return min(left // _FEWEST_RECORD_BYTES, count * left // length * 17 // 16 + count + 64), batches
+    records, batches = count * left // length * 17 // 16 + count + 64, left // length * 17 // 16 + 64
+    return min(left // _FEWEST_RECORD_BYTES, records << before), min(left // HEADER_BYTES, batches << before)
 
 
 def _join(parts: list[TakenBatches], keys_at: int) -> TakenBatches:

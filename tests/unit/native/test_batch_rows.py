@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
 import zlib
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -214,3 +215,19 @@ def test_rows_that_are_taken_in_several_parts_are_read_the_same(first_key: bytes
     found = what_is_read("kafka", name, data, 0)
     with without_library():
         assert found == what_is_read("kafka", name, data, 0)
+
+
+@pytest.mark.slow
+def test_rows_take_no_more_memory_than_their_bytes_can_need() -> None:
+    """Large batches mislead the guesses again and again, and then come batches with many records for their bytes."""
+    large, empty = [(1, None, bytes(9000), [])], [(1, None, b"", [])]
+    batches = []
+    for part in range(5):
+        batches += [(large, 0, -1), *[(empty, 0, -1)] * ((64 << part) + 80)]
+    name, data = write_kafka([*batches, *[(empty * 4000, 0, -1)] * 100])
+    tracemalloc.start()
+    scan, columns = scan_columns(open_format("kafka"), name, memoryview(data), 0, Expectation())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert scan.records == len(columns) == 5 + 5 * 80 + 64 * 31 + 400_000
+    assert peak < 30 * len(data)
