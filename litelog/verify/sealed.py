@@ -382,14 +382,16 @@ class SealedVerifier:
             return
         with self._store.open(key, ByteRange(0, footer.data_bytes)) as stream:
             for run in footer.frames.runs():
-                body = _read_all(key, stream, len(footer.frames.stored_range(run)))
-                try:
-                    found: tuple[memoryview, Anomaly | None] = self._decode(key, footer, run, body), None
-                except CorruptionError:
-                    found = self._read_run(key, footer, run)
-                del body
-                yield found
-                del found
+                yield self._take_run(key, footer, run, stream)  # not kept here while it is used
+
+    def _take_run(
+        self, key: str, footer: SealedFooter, run: range, stream: BinaryIO
+    ) -> tuple[memoryview, Anomaly | None]:
+        body = _read_all(key, stream, len(footer.frames.stored_range(run)))
+        try:
+            return self._decode(key, footer, run, body), None
+        except CorruptionError:
+            return self._read_run(key, footer, run)
 
     def _read_run(self, key: str, footer: SealedFooter, run: range) -> tuple[memoryview, Anomaly | None]:
         """Read one run, up to READ_ATTEMPTS times, as bytes may change in transit."""

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import io
+import random
+import tracemalloc
 from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 
 from litelog.errors import NotFoundError
 from litelog.objects.layout import sealed_key
+from litelog.verify import sealed
 from litelog.verify.findings import Scope
 from litelog.verify.sealed import SealedVerifier, cut_groups
-from tests.builders.replica_builder import FORMAT, ReplicaBuilder
+from replica_clients.file import FileStore
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_segment
 from tests.builders.verify_helper import LOG
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from litelog.objects.position import Generation
     from litelog.stores.object_store import ByteRange
     from replica_clients.memory import MemoryStore
@@ -39,8 +45,8 @@ class Recording:
             return Noted(stream.read())
 
 
-@pytest.fixture
-def sealed() -> tuple[ReplicaBuilder, list[tuple[Generation, int, int]]]:
+@pytest.fixture(name="sealed")
+def make_sealed_segments() -> tuple[ReplicaBuilder, list[tuple[Generation, int, int]]]:
     """A replica with two sealed segments of several frames, and what a listing says of them."""
     builder = ReplicaBuilder()
     built = builder.add()
@@ -64,6 +70,29 @@ def test_runs_are_read_in_turn_and_found_as_if_they_were_read_alone(
     first, second = (sealed_key(generation, index) for generation, index, _ in listed)
     runs = store.reads[-4:]
     assert runs in ([first, second, first, second], [second, first, second, first])
+
+
+def test_a_run_of_one_sealed_segment_is_released_before_the_other_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealed, "HASHED_LATER_BYTES", 0)
+    builder = ReplicaBuilder()
+    built, first, listed = builder.add(), 0, []
+    for index in range(2):
+        segment = make_segment(first, [1, 1], tag=random.Random(index).randbytes(3 << 20))
+        built.ship_segment(segment)
+        entry, first = built.seal(index), segment.next
+        listed.append((entry.generation, entry.index, entry.size))
+    store = FileStore(str(tmp_path))
+    builder.put_into(store)
+    verifier, peaks = SealedVerifier(store, Scope(), lambda name: FORMAT), []
+    for group in (listed[:1], listed[1:], listed):
+        tracemalloc.start()
+        reads = verifier.read_together(group)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert all(read.content > 6 << 20 and not read.problems for read in reads)
+    assert peaks[2] < max(peaks[:2]) + (1 << 20), "less than a run more"
 
 
 def test_one_that_is_gone_or_damaged_changes_nothing_for_the_other(
