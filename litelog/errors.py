@@ -413,6 +413,11 @@ class DivergedError(SourceError):
         self.reason = reason
         super().__init__(f"{path}: {reason}")
 
+    def reason_in(self, folder: str) -> str:
+        """The reason, which names the file if the history forks at a file of ``folder``."""
+        parent, _, name = self.path.rpartition("/")
+        return f"{name}: {self.reason}" if parent == folder.rstrip("/") and name else self.reason
+
 
 class LogError(LitelogError):
     """An operation on a log was refused."""

@@ -144,7 +144,7 @@ def read_broker_snapshot(path: str, folder: str) -> BrokerTotals:
                 _read_segment(path, stream, part, made)
             if stream.read(1):
                 raise SnapshotStreamError(path, "bytes follow the last log segment")
-        highest = _check_topics(made, parts)
+        highest = _check_topics(path, made, parts)
         if highest > index:
             raise SnapshotStreamError(path, f"its index is {index}, and a message has {highest}")
         for topic in {part.topic for part in parts}:
@@ -256,14 +256,15 @@ def _read_segment(path: str, stream: BinaryIO, part: _Part, folder: str) -> None
         os.fsync(output.fileno())
 
 
-def _check_topics(folder: str, parts: list[_Part]) -> int:
-    """Check every message of what was read. Returns the highest index."""
+def _check_topics(stream: str, folder: str, parts: list[_Part]) -> int:
+    """Check every message of what was read into ``folder``. Returns the highest index. Errors name the file ``stream``,
+    and the topic and log segment in it."""
     highest, topic, expect = 0, -1, Expectation()
     for part in sorted(parts, key=lambda each: (each.topic, each.index)):
         expect = Expectation() if part.topic != topic else expect
         topic = part.topic
         place = os.path.join(folder, str(topic))
-        path, end = f"{topic}/{part.index}", 0
+        path, end = f"{stream}: {topic}/{part.index}", 0
         with open_segment(place, str(part.index), FORMAT, FailedSyncs()) as segment:
             scan: Scan
             for scan in segment.scan_runs(FORMAT, path, expect):

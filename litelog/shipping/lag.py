@@ -210,6 +210,8 @@ class LagMeter:
         self.records: int | None = 0
         """How many sequences the replica lacked at the last look; None if that is not known."""
         self._pending: tuple[Generation, PendingRecords] | None = None
+        self._whole: tuple[int, tuple[Any, ...]] | None = None
+        """The version of a view, and where the last whole commit in it ends."""
         self._shipped = shipped
         self._marks: deque[_Mark] = deque()
         self._spacing = 0.0
@@ -229,9 +231,11 @@ class LagMeter:
         if now < self.due and not busy:
             return 0
         self.source.look_if_due(now, busy=busy)
-        lag = self.read(now, caught_up)
+        lag, read = self.read(now, caught_up), 0
+        if lag.bytes:
+            read = self._count(most_bytes)
+            lag = self.read(now, caught_up)
         self.history.add_if_due(now, lag)
-        read = self._count(most_bytes) if lag.bytes else 0
         idle = not (busy or lag.bytes or self.source.changing)
         self.due = now + (IDLE_LOOK_SECONDS if idle else LOOK_SECONDS) - LOOK_SECONDS / 2
         return read
@@ -239,6 +243,7 @@ class LagMeter:
     def _count(self, most_bytes: int) -> int:
         """Count the records that the replica lacks, and return how many bytes that read."""
         shipped, source = self._shipped(), self.source
+        version = source.view.version
         if shipped is None:
             self.records = None
             return 0
@@ -247,6 +252,9 @@ class LagMeter:
             self._pending = generation, PendingRecords(source.folder, source.format, source.clock)
         _, pending = self._pending
         self.records = pending.count(place, min(most_bytes, MOST_BYTES))
+        file, offset = pending.end or ("", 0)
+        order = source.format.segment_order(file) if file else None
+        self._whole = None if order is None else (version, (order, offset))
         return pending.read_bytes
 
     def read(self, now: float, caught_up: float) -> Lag:
@@ -263,7 +271,9 @@ class LagMeter:
             if not self._marks:
                 self._spacing = 0.0
                 return NONE
-            return Lag(view.bytes_after(place), max(0.0, now - self._marks[0].first))
+            whole = self._whole
+            tail = view.bytes_after(whole[1]) if whole is not None and whole[0] == view.version else 0
+            return Lag(max(0, view.bytes_after(place) - tail), max(0.0, now - self._marks[0].first))
 
     def _mark(self, end: tuple[Any, ...], seen: float) -> None:
         """Remember an end of the log. If there are too many, merge neighbours, with the age of the older one."""

@@ -43,6 +43,9 @@ class PendingRecords:
         self._reached: _Reached | None = None
         self.read_bytes = 0
         """How many bytes the last call of ``count`` read."""
+        self.end: tuple[str, int] | None = None
+        """The file and offset at which the log's last whole commit ends, by the last call of ``count``; None if that is
+        not known. Bytes after that are not a commit yet, such as the zeros of a file that its writer preallocated."""
 
     def count(self, place: SourcePosition, most_bytes: int = MOST_BYTES) -> int | None:
         """Return how many sequences lie between the last whole commit in the log and ``place``.
@@ -55,7 +58,7 @@ class PendingRecords:
             The number; None if it is unknown: more bytes follow than were read, the log cannot be read, or its
             sequences count bytes.
         """
-        self.read_bytes = 0
+        self.read_bytes, self.end = 0, None
         if place.sequence is None or is_divisible(self._format):
             return None
         try:
@@ -63,7 +66,7 @@ class PendingRecords:
             while self.read_bytes < most_bytes:
                 following = self._step(reached)
                 if following is None:
-                    self._reached = reached
+                    self._reached, self.end = reached, (reached.file, reached.offset)
                     return max(0, (reached.expect.sequence or 0) - place.sequence)
                 reached = following
             self._reached = reached

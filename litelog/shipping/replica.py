@@ -334,7 +334,7 @@ class Replica:
         self._release()
         self._owner.notes.lower()
         asked = self._clock.monotonic()
-        begun = self._owner.begin(self._state, fork.reason, start_file, forked=forked)
+        begun = self._owner.begin(self._state, fork.reason_in(self._source.folder), start_file, forked=forked)
         self._began_sealing = begun is None
         if begun is not None:
             self._take(begun, asked)
@@ -425,7 +425,7 @@ class Replica:
         self._fork = fork
         lost = isinstance(fork, LostObjectsError)
         log, replica = self._source.folder, self._client.url
-        position, reason = self.position, fork.reason
+        position, reason = self.position, fork.reason_in(log)
         if lost:
             extra = fields("objects-lost", log=log, replica=replica, position=position, reason=reason)
         else:

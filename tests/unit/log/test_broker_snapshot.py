@@ -66,6 +66,12 @@ def test_a_message_that_is_being_written_is_left_out(broker: Path, tmp_path: Pat
     assert (tmp_path / "stream").read_bytes() == RECORDED
 
 
+def test_damage_in_a_stream_names_the_stream(tmp_path: Path) -> None:
+    at = RECORDED.index((238).to_bytes(8, "big"), int.from_bytes(RECORDED[:4], "big")) + 30
+    found = refused(RECORDED[:at] + bytes([RECORDED[at] ^ 1]) + RECORDED[at + 1 :], tmp_path)
+    assert found.startswith(f"{tmp_path}/stream: 1/238: ")
+
+
 def test_damage_is_an_error_and_leaves_nothing(broker: Path, tmp_path: Path) -> None:
     whole = (broker / "1" / "238").read_bytes()
     (broker / "1" / "238").write_bytes(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])

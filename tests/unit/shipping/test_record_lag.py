@@ -113,6 +113,26 @@ def test_the_meter_has_it_while_the_replica_lacks_something(tmp_path: Path) -> N
     assert meter.records == 3
 
 
+def test_the_zeros_of_a_preallocated_file_are_not_bytes_that_lag(tmp_path: Path) -> None:
+    folder, clock = unpack("kafka", "rolled", tmp_path), ManualClock()
+    found = places(str(folder), "kafka")
+    newest = folder / found[-1].file
+    with newest.open("ab") as file:
+        file.truncate(found[-1].offset + (1 << 20))
+    lacked = [place for place in found if place.file == newest.name]
+    source = SourceEnd(str(folder), open_format("kafka"), clock)
+    for place in (*lacked, found[0]):
+        shipped = GENERATION, place
+        meter = LagMeter(source, lambda shipped=shipped: shipped)
+        clock.advance(1)
+        meter.measure_if_due(clock.monotonic(), float("-inf"), busy=True)
+        later = [each for each in found if each.file > place.file]
+        sizes = {each.file: each.offset for each in later}
+        first = max(each.offset for each in found if each.file == place.file) - place.offset
+        assert meter.read(clock.monotonic(), float("-inf")).bytes == first + sum(sizes.values())
+        assert meter.history.read()[-1][2] == first + sum(sizes.values())
+
+
 def test_the_meter_counts_again_in_another_generation(tmp_path: Path) -> None:
     """Redis begins its log again with a base file, from which sequences count, and keeps its newest file."""
     log, clock = make_redis_log(tmp_path / "log"), ManualClock()
