@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -51,6 +52,14 @@ def mirror_once(litelog: Command, url: str) -> Any:
     done = [litelog("mirror", "--once", "--json", url, "copy")]
     wait_until(lambda: [done.append(litelog("mirror", "--once", "--json", url, "copy")), done[-1].code == 0][1])
     return done[-1].lines[0]
+
+
+def unread_bytes(url: str) -> int:
+    """The bytes of requests that the daemon of a URL has not read."""
+    port = urlsplit(url).port
+    with open("/proc/net/tcp") as table:
+        rows = [line.split() for line in table][1:]
+    return sum(int(row[4].partition(":")[2], 16) for row in rows if int(row[1].partition(":")[2], 16) == port)
 
 
 def test_a_mirror_follows_from_another_process_and_continues_after_kill_9(litelog: Command) -> None:
@@ -146,6 +155,21 @@ def test_a_mirror_ends_while_its_daemon_does_not_answer_and_is_promoted(litelog:
     os.kill(daemon.pid, signal.SIGKILL)
     promoted = litelog("mirror", "--promote", "copy", "backup")
     assert promoted.code == ExitCode.DONE, promoted.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_copy_that_follows_ends_while_its_daemon_does_not_answer(litelog: Command, number: int) -> None:
+    litelog.lines(20)
+    daemon, url = serve(litelog)
+    mirror_once(litelog, url)
+    process = litelog.start("restore", "--follow", "--poll-interval", "20ms", url, "-o", "followed")
+    litelog.wait_for_line(process, "following")
+    os.kill(daemon.pid, signal.SIGSTOP)
+    wait_until(lambda: unread_bytes(url) > 0)
+    process.send_signal(number)
+    _, err = process.communicate()
+    litelog.processes.remove(process)
+    assert (process.returncode, "restore --delta --follow" in err) == (128 + number, True), err
 
 
 def test_append_waits_until_a_mirror_has_each_commit_or_says_that_none_has_it(litelog: Command) -> None:

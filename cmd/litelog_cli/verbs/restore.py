@@ -27,7 +27,7 @@ from litelog_cli.listed import as_of_option, config_option
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, echo_lines, print_json, with_times
 from litelog_cli.progress import quiet_option, showing_progress, watching_status
-from litelog_cli.signals import acting_on_signals
+from litelog_cli.signals import ending_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -289,7 +289,8 @@ def _follow(choice: ReplicaChoice, output: str, poll_interval: float, *, quiet: 
     with CopyFollower(choice.client, output, choice.plan, choice.log_format) as follower:
         say(f"following {choice.client.url} (Ctrl-C ends it)", "following", replica=choice.client.url)
         shown = watching_status(quiet=quiet, look=lambda: _describe_follower(follower))
-        with acting_on_signals(lambda _: stop.set()), shown:
+        late = f"{choice.client.url}: no answer yet: ended without it; restore --delta --follow continues the copy"
+        with ending_on_signals(stop, late), shown:
             follower.run(stop, poll_interval)
         said = f"followed up to {follower.position}, {format_size(follower.appended)} more"
         say(said, "followed", replica=choice.client.url, position=str(follower.position), log_bytes=follower.appended)
