@@ -11,7 +11,7 @@ from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, LitelogError, NoReplicaError
 from litelog.stores.missing import find_replicas
 from litelog.stores.opening import naming_replica, open_copy, open_retrying
-from litelog.stores.registry import open_store, place_below
+from litelog.stores.registry import open_writable_store, place_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,13 +62,13 @@ def find_copies(below: ReplicaCopy, stop: Event) -> list[ReplicaCopy]:
         The copies to make, in the order of the replicas' names.
 
     Raises:
-        ConfigError: The target is the place of the replicas, or lies below it.
+        ConfigError: The target is the place of the replicas, lies below it, or is a log that a daemon serves.
         NoReplicaError: No replica is at or below ``below.replica``.
         StoreError: The replicas could not be listed.
     """
     source = open_retrying(below.replica, below.options, stop)
     try:
-        target = open_store(below.target, below.target_options)
+        target = open_writable_store(below.target, below.target_options)
         place, copied = source.url.rstrip("/") + "/", target.url.rstrip("/") + "/"
         target.close()
         if copied.startswith(place):

@@ -43,7 +43,7 @@ from litelog.stores.checking_store import CheckingStore
 from litelog.stores.metered_store import MeteredLocks, MeteredStore
 from litelog.stores.missing import require_no_log
 from litelog.stores.object_store import ObjectReplicaClient, Rooted
-from litelog.stores.registry import local_folder, open_store, redact
+from litelog.stores.registry import local_folder, open_writable_store, redact
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from litelog.stores.trial import StoreTrials, try_store
 from litelog.system.clock import read_boot_id
@@ -166,7 +166,7 @@ def _open_replica(
     source: LogSource, log: LogConfig, replica: ReplicaConfig, place: _DaemonContext, tools: ProcessContext
 ) -> OpenedReplica:
     counters = ReplicaCounters(tools.listener, tools.clock)
-    plain = open_store(replica.url, replica.options)
+    plain = open_writable_store(replica.url, replica.options)
     path = state_folder_of(place.state_dir, log.path, replica.url, plain.url)
     store, claims = _encrypt(_wrap(plain, replica, counters.requests), replica, path)
     client = ObjectReplicaClient(store, deletes=not replica.no_delete)
@@ -332,7 +332,7 @@ def _find_refused(entry: LogConfig | FolderConfig) -> Iterator[tuple[Location, C
             yield ("truncate",), ConfigError(message)
     for number, replica in enumerate(log.replicas):
         try:
-            store = open_store(replica.url, replica.options)
+            store = open_writable_store(replica.url, replica.options)
             try:
                 _require_outside(log.path, store.url)
             finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -15,7 +16,7 @@ from litelog.restore.opened_restore import is_taken, opened_restore
 from litelog.restore.output import OutputError
 from litelog.stores.object_store import KnowsFolder
 from litelog.stores.opening import opened_replica
-from litelog.stores.registry import open_store
+from litelog.stores.registry import is_served, open_store, redact
 from litelog.system.files import folder_id
 
 if TYPE_CHECKING:
@@ -75,8 +76,10 @@ def opened_mirror(
         LockedError: A writer or another mirror has the folder.
         OutputError: The folder is that of the log itself.
         CorruptCommitError, SequenceGapError, OutputError: As ``Mirror.recover``.
+        ConfigError: ``url`` is not a log that a daemon serves.
         ConfigError, StoreError, CorruptObjectError, ReplicaGapError: As ``opened_restore``.
     """
+    _require_served(url, options)
     folder = os.path.abspath(folder)
     with ExitStack() as stack:
         away = _why_away(url, options) if replicas else None
@@ -217,6 +220,15 @@ def _why_away(url: str, options: Mapping[str, object]) -> StoreError | None:
     finally:
         store.close()
     return None
+
+
+def _require_served(url: str, options: Mapping[str, object]) -> None:
+    """Raise ConfigError if ``url`` is a replica that is not read through a daemon. Makes no request."""
+    store = open_store(url, options)
+    store.close()
+    if not is_served(store):
+        advice = f"litelog restore --follow {shlex.quote(redact(url))} -o FOLDER keeps a copy of a replica up to date"
+        raise ConfigError(f"{redact(url)}: is not a log that a daemon serves (http://HOST:PORT/logs/NAME); {advice}")
 
 
 def _require_copy(url: str, options: Mapping[str, object], folder: str) -> None:

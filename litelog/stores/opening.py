@@ -11,7 +11,7 @@ from litelog.encryption.identities import find_identities
 from litelog.errors import CorruptObjectError, EncryptedError, NoReplicaError, ReplicaGapError, StoreError
 from litelog.stores.missing import describe_missing
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.stores.registry import open_store
+from litelog.stores.registry import open_store, open_writable_store
 from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def open_copy(
     source: ObjectReplicaClient, url: str, options: Mapping[str, object] | None, stop: threading.Event
 ) -> ObjectReplicaClient:
     """Open the place to which ``source`` is copied, as ``open_retrying`` does. What was decrypted to verify it is
-    encrypted there again, for the same recipients."""
+    encrypted there again, for the same recipients. Raises ConfigError also for a log that a daemon serves."""
     from litelog.stores.encrypted_store import EncryptedStore  # noqa: PLC0415 - few replicas need it
 
-    store = RetryingStore(open_store(url, options), stop)
+    store = RetryingStore(open_writable_store(url, options), stop)
     return ObjectReplicaClient(source.store.for_copy(store) if isinstance(source.store, EncryptedStore) else store)
 
 

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from litelog.encryption.identities import OPTION
 from litelog.errors import ConfigError, UnknownSchemeError
 from litelog.installation import install_command
-from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.object_store import ObjectReplicaClient, StreamsWal
 from litelog.system.entry_points import EntryPointGroup, load_entry
 
 if TYPE_CHECKING:
@@ -148,6 +148,25 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
     if plus and (entry := FAMILIES.find(family)):
         return _open_in_family(_load_store(entry, scheme, family), normalized, options)
     return _open_in_families(scheme, normalized, options)
+
+
+def open_writable_store(url: str, options: Mapping[str, object] | None = None) -> ObjectStore:
+    """Open a store as ``open_store`` does, to write a replica there.
+
+    Raises ConfigError also for a log that a daemon serves: it is read only.
+    """
+    store = open_store(url, options)
+    if is_served(store):
+        store.close()
+        raise ConfigError(
+            f"{store.url}: a log that a daemon serves is read only; name the folder or store to write the replica to"
+        )
+    return store
+
+
+def is_served(store: ObjectStore) -> bool:
+    """Whether the store is a log that a daemon serves."""
+    return isinstance(store, StreamsWal)
 
 
 def redact(url: str) -> str:

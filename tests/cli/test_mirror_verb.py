@@ -172,6 +172,37 @@ def test_a_copy_that_follows_ends_while_its_daemon_does_not_answer(litelog: Comm
     assert (process.returncode, "restore --delta --follow" in err) == (128 + number, True), err
 
 
+def test_a_replica_that_is_no_served_log_is_not_mirrored_and_nothing_is_written(litelog: Command) -> None:
+    litelog.lines(20)
+    litelog("replicate", "--once", "log", "backup")
+    done = litelog("mirror", "--once", "./backup", "copy")
+    assert (done.code, "litelog restore --follow" in done.err) == (ExitCode.USAGE, True), done.err
+    assert not (litelog.folder / "copy").exists()
+    advised = litelog("restore", "./backup", "-o", "copy")
+    assert advised.code == ExitCode.DONE, advised.err
+    assert litelog("mirror", "--once", "./backup", "copy").code == ExitCode.USAGE
+    assert not list((litelog.folder / "copy").glob(".*mirror*"))
+
+
+@pytest.mark.parametrize("options", [(), ("--takeover",), ("--once",)])
+def test_a_served_log_is_no_place_to_replicate_or_copy_to(litelog: Command, options: tuple[str, ...]) -> None:
+    """It is refused before any request: nothing listens at this address."""
+    litelog.lines(20)
+    litelog("replicate", "--once", "log", "backup")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/logs/log"
+        for arguments in (
+            ("replicate", *options, "./log", url),
+            ("copy", "./backup", url),
+            ("copy", "--follow", "./backup", url),
+            ("copy", "--all", "./backup", url),
+        ):
+            done = litelog(*arguments)
+            assert (done.code, "is read only" in done.err) == (ExitCode.USAGE, True), (arguments, done.err)
+            assert "--takeover" not in done.err
+
+
 def test_append_waits_until_a_mirror_has_each_commit_or_says_that_none_has_it(litelog: Command) -> None:
     litelog.lines(20)
     _, url = serve(litelog)
