@@ -155,8 +155,8 @@ class ServedLog:
         """The name of the log segment in which a position lies, or empty if the folder no longer holds it; None if that
         is not known. Lists the folder."""
         view, source = self.buffer.view, self.log.source
-        if view.end is None or not _reaches(view, position):
-            return None
+        if view.end is None or not view.end.file or not _reaches(view, position):
+            return None  # also between two log segments, as long as the second does not exist
         return name_before(source.folder, source.format, view.end.file, view.end.index - position.index) or ""
 
     def enter(self, reader: LiveReader) -> None:

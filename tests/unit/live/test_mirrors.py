@@ -7,6 +7,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,7 @@ from litelog.live.served_log import LiveReader
 from litelog.log.mirror_registry import MirrorRegistry
 from litelog.log.replica_registry import log_state_folder
 from litelog.log.writer import LogWriter
+from litelog.objects.position import Position
 from litelog.restore.opened_mirror import opened_mirror
 from litelog.stores import mirror_acknowledgement
 from litelog.stores.mirror_acknowledgement import MirrorAcknowledgement
@@ -118,6 +120,25 @@ def test_a_mirror_that_is_ahead_of_its_source_is_nowhere(tmp_path: Path, log: Lo
             assert served.locate_mirror(ahead).next is None
             assert served.find_file(ahead) is None
         logs.leave(served, reader)
+
+
+def test_the_log_segment_of_a_mirror_is_not_known_until_that_exists(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The buffer stands after the last byte of a finished log segment, and the mirror there, too."""
+    log.append(1)
+    with serving(tmp_path, log) as (watched, _):
+        logs, reader = watched.service._logs, LiveReader("test", 0.0)
+        assert logs is not None
+        served = logs.enter("log", reader)
+        wait_until(lambda: served.buffer.view.next == log.next)
+        logs.leave(served, reader)
+        view = served.buffer.view
+        assert view.end is not None
+        between = replace(view.end, index=view.end.index + 1, file="", offset=0)
+        monkeypatch.setattr(served, "buffer", SimpleNamespace(view=replace(view, end=between)))
+        assert view.generation is not None
+        assert served.find_file(Position(view.generation, between.index, 0)) is None
 
 
 def test_a_wait_for_a_mirror_ends_after_its_time_and_states_where_mirrors_are(tmp_path: Path, log: LogBuilder) -> None:
