@@ -19,7 +19,7 @@ from litelog.formats.log_format import HEAD_BYTES, MAX_COMMIT_BYTES
 from litelog.system.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _NUMBERED = re.compile(r"([0-9]{20})\.log")
 _DATA = re.compile(r"[0-9]{20}\.data")
@@ -36,6 +36,12 @@ _NETLOG = re.compile(rb"\x01\x10....\0{10}", re.DOTALL)
 
 RECOGNISED_FILES = 16
 """How many files of a folder are read to find out the format of its log segments."""
+
+RECOGNISED_FOLDERS = 1000
+"""How many folders in a folder are looked at for logs."""
+
+FRAGMENT_NAME = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16})-([0-9a-f]{40})(\.[a-z]+)?")
+"""The file name of a fragment of a Gazette journal: begin, end, SHA-1, extension. Its content is any bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,24 @@ def recognise_log(folder: str) -> Signature | None:
         files = sorted(entry.name for entry in entries if entry.is_file() and not entry.name.startswith("."))
     found = next(filter(None, (_recognise(folder, name) for name in files[:RECOGNISED_FILES])), None)
     return KAFKA if found is None and _PARTITION_FILE in files else found
+
+
+def recognise_below(folder: str) -> tuple[str, Signature] | None:
+    """Return the name of the first folder in ``folder`` that holds a log, and that log's signature; None if there is
+    none, or if the folders cannot be listed."""
+    with suppress(OSError):
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        for name in names[:RECOGNISED_FOLDERS]:
+            with suppress(OSError):
+                if (found := recognise_log(os.path.join(folder, name))) is not None:
+                    return name, found
+    return None
+
+
+def find_fragment(names: Iterable[str]) -> str | None:
+    """The first of some file names that is that of a fragment of a Gazette journal; None if none is."""
+    return next((name for name in names if FRAGMENT_NAME.fullmatch(name)), None)
 
 
 def _recognise(folder: str, name: str) -> Signature | None:

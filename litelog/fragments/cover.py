@@ -5,13 +5,13 @@ Specified in litelog/fragments/README.md#names.
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, NothingToRestoreError
+from litelog.formats.signatures import FRAGMENT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
 
 MAX_OFFSET = (1 << 63) - 1
-
-_NAME = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16})-([0-9a-f]{40})(\.[a-z]+)?")
 
 
 class Codec(Enum):
@@ -74,7 +72,7 @@ class Span:
 def parse_fragment(key: str, stored_bytes: int = 0) -> Fragment | None:
     """The fragment with that key; None if it is not a fragment's."""
     folder, _, name = key.rpartition("/")
-    match = _NAME.fullmatch(name)
+    match = FRAGMENT_NAME.fullmatch(name)
     if match is None or match[4] not in _EXTENSIONS:
         return None
     begin, end = int(match[1], 16), int(match[2], 16)

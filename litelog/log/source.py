@@ -22,7 +22,7 @@ from litelog.formats.capabilities import (
     side_files,
 )
 from litelog.formats.log_format import HEAD_BYTES
-from litelog.formats.signatures import RECOGNISED_FILES, recognise
+from litelog.formats.signatures import RECOGNISED_FILES, find_fragment, recognise, recognise_below
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.log.manifest import listed_segments, require_whole
 from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
@@ -430,13 +430,23 @@ class SegmentFolder:
             name, kind = min(self._other_kinds.items())
             return f" ({name} is {kind}, not a regular file)"
         names = sorted(self._foreign)
-        if not names:
-            return ""
         for name in names[:RECOGNISED_FILES]:
             with suppress(FileNotFoundError, SourceError), _open_file(self._folder, name, self._failed_syncs) as file:
                 found = recognise(name, file.read(0, HEAD_BYTES))
                 if found is not None:
                     return f"; {name} is a log segment of {found.written_by}: use --format {found.format}"
+        if (below := recognise_below(self._folder)) is not None:
+            name, found = below
+            return (
+                f"; its folder {name} is a log of {found.written_by}: give that one, or give {self._folder} as dir: "
+                f"with format: {found.format} in a configuration, which takes all of them"
+            )
+        if (fragment := find_fragment(names)) is not None:
+            return (
+                f"; {fragment} is a fragment of a Gazette journal: litelog cat and verify read it with --format gazette"
+            )
+        if not names:
+            return ""
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         return f" (but {names[0]}{more}; are they of another --format?)"
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError
-from litelog.formats.signatures import recognise_log
+from litelog.formats.signatures import find_fragment, recognise_below, recognise_log
 from litelog.objects.layout import CLAIMS, ROOTS
 from litelog.stores.registry import local_folder
 from litelog.system.files import has_folder
@@ -25,6 +25,10 @@ LOOKED_AT = 1000
 
 MAX_NAMED = 5
 """The most replicas below a place that a message names."""
+
+_FRAGMENTS = (
+    "holds fragments of a Gazette journal, and no replica: litelog cat and verify read them with --format gazette"
+)
 
 MAX_LEVELS = 3
 """How many levels below a place are searched for replicas."""
@@ -62,14 +66,24 @@ def _describe_folder(folder: str) -> str:
     if below := [entry.name for entry in entries if entry.is_dir() and has_folder(entry.path, ROOTS)]:
         return f"{folder}: no replica there, but below it: {_name(below)}"
     files = [entry.name for entry in entries if entry.is_file() and not entry.name.startswith(".")]
-    found = recognise_log(folder)
-    if found is not None:
+    return f"{folder}: {_describe_files(folder, files)}"
+
+
+def _describe_files(folder: str, files: list[str]) -> str:
+    """What a folder without replicas holds: a log, logs, fragments or other files."""
+    if (found := recognise_log(folder)) is not None:
+        return f"a log of {found.written_by}, not a replica; give its replica, or its configuration (--config)"
+    if find_fragment(files) is not None:
+        return _FRAGMENTS
+    if (below := recognise_below(folder)) is not None:
+        name, found = below
         return (
-            f"{folder}: a log of {found.written_by}, not a replica; give its replica, or its configuration (--config)"
+            f"holds logs of {found.written_by}, such as {name}, and no replica; give a replica, or the configuration "
+            "of the logs (--config)"
         )
     if files:
-        return f"{folder}: a folder of files, not a replica; if it is a log, name its configuration (--config)"
-    return f"{folder}: no replica there"
+        return "a folder of files, not a replica; if it is a log, name its configuration (--config)"
+    return "no replica there"
 
 
 def require_no_log(url: str) -> None:
@@ -86,6 +100,8 @@ def _describe_store(store: ObjectStore) -> str:
     keys = [info.key for info in islice(store.list(""), LOOKED_AT)]
     if not keys:
         return f"{store.url}: no replica there (nothing is stored below it)"
+    if find_fragment(key.rpartition("/")[2] for key in keys) is not None:
+        return f"{store.url}: {_FRAGMENTS}"
     parts = (key.split("/") for key in keys)
     below = dict.fromkeys(name for name, *rest in parts if rest[:1] == [CLAIMS.rstrip("/")])
     return f"{store.url}: no replica there{f', but below it: {_name(list(below))}' if below else ''}"

@@ -260,3 +260,24 @@ def test_files_of_lines_that_are_skipped_are_one_warning_in_a_listing(litelog: C
     (folder / "notes.txt").write_text("not of the log\n")
     listed = litelog("segments", "--format", "lines", "--pattern", "*.log", str(folder))
     assert (listed.code, listed.err.count("skipped: notes.txt")) == (ExitCode.DONE, 1)
+
+
+@pytest.mark.parametrize("words", [(), ("--format", "kafka", "--watermark", "none")])
+def test_the_data_folder_of_a_broker_is_no_log_and_the_message_says_how_to_take_all_partitions(
+    litelog: Command, broker: Path, words: tuple[str, ...]
+) -> None:
+    done = litelog("replicate", "--once", *words, str(broker), "one")
+    assert done.code == ExitCode.FAILURE
+    assert f"orders-0 is a log of Kafka: give that one, or give {broker} as dir: with format: kafka" in done.err
+    assert not (litelog.folder / "one" / "generations").exists()
+    assert "holds logs of Kafka, such as orders-0, and no replica" in litelog("verify", str(broker)).err
+
+
+def test_fragments_of_a_journal_are_recognised_and_the_option_is_named(litelog: Command) -> None:
+    (folder,) = (path for path in unpack("gazette", "journal", litelog.folder).iterdir() if path.name == "part=0000")
+    for words in (("cat", str(folder)), ("verify", str(folder)), ("replicate", "--once", str(folder), "replica")):
+        done = litelog(*words)
+        assert done.code != ExitCode.DONE
+        assert "a Gazette journal" in done.err
+        assert "--format gazette" in done.err
+    assert litelog("cat", "--format", "gazette", str(folder)).code == ExitCode.DONE
