@@ -338,6 +338,10 @@ class _Verification:
         if claim is None or log_format is None:
             return None
         local = LocalLog(folder, log_format)
+        if (other := local.other_format()) is not None:
+            what = f"is a log of {other.written_by} (format {other.format}); the replica's is of format {claim.format}"
+            self._anomalies.add(AnomalyKind.FOREIGN, folder, what)
+            return None
         if (log_id := local.log_id()) not in (None, claim.log):
             self._anomalies.add(AnomalyKind.FOREIGN, folder, f"is another log, {log_id}; the replica holds {claim.log}")
             return None

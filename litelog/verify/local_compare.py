@@ -17,9 +17,11 @@ from litelog.errors import (
     SourceMissingError,
     StoreError,
     UnknownVersionError,
+    WrongFormatError,
 )
 from litelog.formats import Expectation, FinishedTail
-from litelog.formats.capabilities import rewrites_finished
+from litelog.formats.capabilities import check_head, rewrites_finished
+from litelog.formats.signatures import recognise_log
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.log.manifest import listed_segments
 from litelog.log.source import open_segment
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from litelog.formats import LogFormat, Scan
+    from litelog.formats.signatures import Signature
     from litelog.log.source import OpenSegment
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -181,6 +184,22 @@ class LocalLog:
             with suppress(CorruptionError):  # the comparison reports damage
                 if (found := self._format.log_id(name, head)) is not None:
                     return found.hex
+        return None
+
+    def other_format(self) -> Signature | None:
+        """The signature of the log in the folder, if it is of another format; None if that is not known. Raises
+        SourceError."""
+        found = recognise_log(self.folder)
+        if found is None or found.format == self._format.name:
+            return None
+        name = next(iter(self.names), None)
+        if name is None:
+            return found
+        try:
+            with suppress(FileNotFoundError, CorruptCommitError), self._open(name) as segment:
+                check_head(self._format, os.path.join(self.folder, name), segment.read(0, HEAD_BYTES))
+        except WrongFormatError:
+            return found
         return None
 
     def size(self, name: str) -> int:

@@ -263,7 +263,7 @@ def test_files_of_lines_that_are_skipped_are_one_warning_in_a_listing(litelog: C
 
 
 @pytest.mark.parametrize("words", [(), ("--format", "kafka", "--watermark", "none")])
-def test_the_data_folder_of_a_broker_is_no_log_and_the_message_says_how_to_take_all_partitions(
+def test_the_data_folder_of_a_broker_is_no_log_but_holds_logs(
     litelog: Command, broker: Path, words: tuple[str, ...]
 ) -> None:
     done = litelog("replicate", "--once", *words, str(broker), "one")
@@ -281,3 +281,24 @@ def test_fragments_of_a_journal_are_recognised_and_the_option_is_named(litelog: 
         assert "a Gazette journal" in done.err
         assert "--format gazette" in done.err
     assert litelog("cat", "--format", "gazette", str(folder)).code == ExitCode.DONE
+
+
+@each("replicas compared with logs of another format")
+def test_a_comparison_with_a_log_of_another_format_names_that_format(scene: Scene) -> None:
+    others = {name: log for name, log in LOGS.items() if name != scene.name}
+    for name, log in others.items():
+        (scene.litelog.folder / f"of-{name}").mkdir()
+        other = unpack(log.fixture, log.scene, scene.litelog.folder / f"of-{name}")
+        done = scene.litelog("verify", "--json", "a", "--against", str(other))
+        assert done.code == ExitCode.CORRUPTION
+        (anomaly,) = json.loads(done.out)["anomalies"]
+        assert (anomaly["kind"], f"(format {name})" in str(anomaly)) == ("foreign", True)
+
+
+def test_a_comparison_with_a_log_of_another_format_under_the_same_names(litelog: Command) -> None:
+    assert litelog("append", "own", text="one\n").code == ExitCode.DONE
+    assert litelog("replicate", "--once", "own", "replica").code == ExitCode.DONE
+    (name,) = (path.name for path in (litelog.folder / "own").glob("*.log"))
+    recorded = unpack("kafka", "plain_none", litelog.folder)
+    assert (recorded / name).exists()
+    assert "is a log of Kafka (format kafka)" in litelog("verify", "replica", "--against", str(recorded)).out
