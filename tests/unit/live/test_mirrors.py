@@ -136,9 +136,10 @@ def test_the_log_segment_of_a_mirror_is_not_known_until_that_exists(
         view = served.buffer.view
         assert view.end is not None
         between = replace(view.end, index=view.end.index + 1, file="", offset=0)
-        monkeypatch.setattr(served, "buffer", SimpleNamespace(view=replace(view, end=between)))
         assert view.generation is not None
-        assert served.find_file(Position(view.generation, between.index, 0)) is None
+        with monkeypatch.context() as patch:
+            patch.setattr(served, "buffer", SimpleNamespace(view=replace(view, end=between)))
+            assert served.find_file(Position(view.generation, between.index, 0)) is None
 
 
 def test_a_wait_for_a_mirror_ends_after_its_time_and_states_where_mirrors_are(tmp_path: Path, log: LogBuilder) -> None:
