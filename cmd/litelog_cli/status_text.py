@@ -1,4 +1,4 @@
-"""Formats a status for people: the verdict first, a block for each reason, then two lines for each replica."""
+"""Formats a status for people: the verdict first, a block for each reason, then lines for each replica and mirror."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from litelog.units import format_count, format_duration, format_size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.server.report import Reason, ReplicaReport, StatusReport
+    from litelog.server.report import MirrorReport, Reason, ReplicaReport, StatusReport
 
 MAX_REASONS = 20
 """How many reasons are shown. ``--json`` has all of them."""
@@ -43,6 +43,8 @@ def format_status(report: StatusReport) -> Iterator[str]:
         yield log.log or "log not known"
         for replica in log.replicas:
             yield from _format_replica(report, replica)
+        for mirror in log.mirrors:
+            yield from _format_mirror(mirror, log.mirror_wait_seconds)
 
 
 def _format_reason(reason: Reason) -> Iterator[str]:
@@ -84,6 +86,18 @@ def _format_lag(replica: ReplicaReport) -> str:
     size = format_size(replica.lag_bytes) if replica.lag_bytes else ""
     records = f" ({format_count(replica.lag_records, 'record')})" if size and replica.lag_records else ""
     return f"lag {' and '.join(filter(None, (age, size))) or 'none'}{records}"
+
+
+def _format_mirror(mirror: MirrorReport, wait: float | None) -> Iterator[str]:
+    yield f"  mirror: {mirror.mirror}"
+    lag = format_duration(mirror.lag_seconds) if mirror.lag_seconds else "none"
+    facts = [f"lag {lag}", f"seen {format_duration(mirror.seen_seconds)} ago"]
+    if mirror.next is not None:
+        facts.append(f"next sequence {mirror.next:,}")
+    facts.append(f"position {_shorten(mirror.position)}")
+    awaited = "does not wait for it" if wait is None else f"waits for it, {format_duration(wait)} at most"
+    yield f"    {', '.join(facts)}"
+    yield f"    truncation {awaited}"
 
 
 def _format_time(moment: str) -> str:

@@ -66,3 +66,5 @@ class ServingStatus:
     sent_bytes: Mapping[str, int]
     """How many bytes the readers of each log got since the daemon started."""
     mirrors: Mapping[str, Sequence[MirrorStatus]]
+    mirror_waits: Mapping[str, float | None]
+    """As ``LiveLog.mirror_wait``, for each log that has mirrors."""

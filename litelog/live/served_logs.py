@@ -143,6 +143,7 @@ class ServedLogs:
         ends = {folder: served.durable_end() for folder, served in running.items()}
         mirrors = {folder: found.status(ends.get(folder), now) for folder, found in known.items()}
         sent.update({folder: served.sent_bytes for folder, served in running.items()})
+        live = self._logs.live_logs() if known else {}
         counts = self.counts
         return ServingStatus(
             self.limits,
@@ -152,6 +153,7 @@ class ServedLogs:
             {folder: len(served.readers) for folder, served in running.items()},
             sent,
             {folder: statuses for folder, statuses in mirrors.items() if statuses},
+            {log.source.folder: log.mirror_wait for log in live.values() if mirrors.get(log.source.folder)},
         )
 
     def enter(self, name: str, reader: LiveReader, *, live: bool = True) -> ServedLog:

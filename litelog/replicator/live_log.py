@@ -62,3 +62,5 @@ class LiveLog:
     find_start: Callable[[], tuple[Claim, SourcePosition] | None]
     """Returns the claim of the first open replica, and the position up to which it has acknowledged the log; None
     before its first sync. Any thread may call it."""
+    mirror_wait: float | None = None
+    """Seconds: how old a log segment may become while truncation keeps it for a mirror. None: it keeps none."""

@@ -341,8 +341,15 @@ class Replicator:
             before = found[path].replicas if path in found else ()
             urls = tuple((each.url, each.options) for each in member.log.replicas)
             find_start = partial(self._find_shipped, path)
+            truncate = member.log.truncate
             found[path] = LiveLog(
-                replica.source, member.log.pattern, (*before, *urls), self._state_dir, self._signals.shipped, find_start
+                replica.source,
+                member.log.pattern,
+                (*before, *urls),
+                self._state_dir,
+                self._signals.shipped,
+                find_start,
+                None if truncate is None else truncate.wait_for_mirrors,
             )
         return found
 

@@ -119,7 +119,12 @@ def _served(serving: ServingStatus | None, log: str) -> dict[str, Any]:
     if serving is None:
         return {}
     mirrors = [MirrorReport(**asdict(each)) for each in serving.mirrors.get(log, ())]
-    return {"mirrors": mirrors, "readers": serving.readers.get(log, 0), "sent_bytes": serving.sent_bytes.get(log, 0)}
+    return {
+        "mirrors": mirrors,
+        "mirror_wait_seconds": serving.mirror_waits.get(log),
+        "readers": serving.readers.get(log, 0),
+        "sent_bytes": serving.sent_bytes.get(log, 0),
+    }
 
 
 def _describe_serving(serving: ServingStatus) -> ServingReport:

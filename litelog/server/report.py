@@ -234,6 +234,11 @@ class LogReport(_Part):
     mirrors: list[MirrorReport] = Field(
         default=[], description="Its mirrors since the daemon started, if it is served."
     )
+    mirror_wait_seconds: float | None = Field(
+        default=None,
+        description="How old a log segment may become while truncation keeps it for a mirror (wait-for-mirrors); null: "
+        "truncation does not wait for mirrors, or there are none.",
+    )
     readers: int = Field(default=0, description="How many read it over HTTP now.")
     sent_bytes: int = Field(default=0, description="Bytes that its readers got since the daemon started.")
 

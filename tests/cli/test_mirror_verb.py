@@ -33,14 +33,14 @@ def held(folder: Path) -> dict[str, bytes]:
     return {name: data for name, data in files_in(folder).items() if name.endswith(".log")}
 
 
-def serve(litelog: Command, sync_interval: str = "20ms") -> tuple[Running, str]:
+def serve(litelog: Command, sync_interval: str = "20ms", more: str = "") -> tuple[Running, str]:
     """A daemon that serves ``log``, and the URL of that."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     (litelog.folder / "serve.yml").write_text(
         f"state-dir: ./state\naddr: 127.0.0.1:{port}\nserve: all\nsync-interval: {sync_interval}\n"
-        "logs:\n  - path: ./log\n    replicas: [./backup]\n"
+        f"logs:\n  - path: ./log\n    replicas: [./backup]\n{more}"
     )
     daemon = litelog.start("replicate", "--config", "serve.yml")
     litelog.wait_for_line(daemon, "listening")
@@ -201,6 +201,27 @@ def test_a_served_log_is_no_place_to_replicate_or_copy_to(litelog: Command, opti
             done = litelog(*arguments)
             assert (done.code, "is read only" in done.err) == (ExitCode.USAGE, True), (arguments, done.err)
             assert "--takeover" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("truncate", "said"),
+    [
+        ("", "truncation does not wait for it"),
+        ("    truncate: {max-age: 1d, wait-for-mirrors: 14d}\n", "truncation waits for it, 14d00h at most"),
+    ],
+)
+def test_status_shows_the_mirrors_of_a_log(litelog: Command, truncate: str, said: str) -> None:
+    litelog.lines(20)
+    _, url = serve(litelog, more=truncate)
+    mirror_once(litelog, url)
+    shown = litelog("status", "--config", "serve.yml")
+    assert shown.code == ExitCode.DONE, shown.out
+    at = shown.out.index("  mirror: ")
+    name, facts, gate = shown.out[at:].splitlines()[:3]
+    assert name.endswith(f":{litelog.folder}/copy"), name
+    assert facts.startswith("    lag "), facts
+    assert "next sequence 20, position " in facts, facts
+    assert gate.strip() == said
 
 
 def test_append_waits_until_a_mirror_has_each_commit_or_says_that_none_has_it(litelog: Command) -> None:
