@@ -80,7 +80,7 @@ def check_addr(text: str) -> str:
         return text
     if text.startswith("unix:"):
         if not os.path.isabs(text.removeprefix("unix:")):
-            raise ValueError("write a unix socket as unix:/an/absolute/path")
+            raise ValueError("write unix:/an/absolute/path: other commands look for the socket from other folders")
         return text
     match = _HOST_AND_PORT.fullmatch(text)
     if re.fullmatch(":[0-9]{1,5}", text):

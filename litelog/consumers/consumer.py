@@ -129,7 +129,9 @@ class Consumer(RecordStream):
         """Return the next records, at least one. The records that were returned before count as processed.
 
         Args:
-            timeout: How many seconds to wait for records at the end of the log; None: for ever.
+            timeout: How many seconds to wait for records at the end of the log; None: for ever. It also waits for a
+                log's folder that does not exist yet, so a mistyped folder gives None each time. Without ``follow`` that
+                is a SourceMissingError.
 
         Returns:
             The records. None if none arrived in time, at the end of a log that is not followed, and after ``close``.

@@ -5,6 +5,7 @@ Specified in litelog/reading/README.md#from-one-generation-to-the-next.
 
 from __future__ import annotations
 
+import shlex
 from functools import cache, partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -129,7 +130,7 @@ def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: P
     while newer.generation != older.generation:
         if newer.epoch > older.epoch:
             if newer.relation is Relation.DIVERGED:
-                raise DivergedError(client.url, f"{newer.key}: {newer.reason or 'the history forks'}")
+                raise _forked(client, newer, newer.reason or "it does not continue the generation before")
             shift += newer.shift
             if newer.merges:
                 merges.append((newer, shift))
@@ -208,7 +209,7 @@ def _require_shared(
     shift = find_shift(client, older, claim)
     if (reached.index - shift, reached.offset) > (end.index, end.offset):
         what = f"continues generation {older.generation} at {end}, and not what {claim.generation} held after that"
-        raise DivergedError(client.url, f"{successor.key}: {what}")
+        raise _forked(client, successor, what)
 
 
 def find_begun(client: ReplicaClient, claim: Claim) -> Claim | None:
@@ -220,8 +221,19 @@ def find_begun(client: ReplicaClient, claim: Claim) -> Claim | None:
     return newer
 
 
+def _forked(client: ReplicaClient, newer: Claim, reason: str) -> DivergedError:
+    """The error of a history that forks at ``newer``. Its lines say what to do."""
+    error = DivergedError(client.url, f"the log's history forks at {newer.key}: {reason}")
+    error.lines = (
+        str(error),
+        "Begin again (a mirror: --on-fork new; a copy: restore to another folder; a consumer: litelog consumers move). "
+        f"litelog generations {shlex.quote(client.url)} lists the histories",
+    )
+    return error
+
+
 def _raise_forked(client: ReplicaClient, claim: Claim, newer: Claim) -> NoReturn:
     what = f"does not continue generation {claim.generation}"
     if newer.is_isolated or claim.is_isolated:
-        raise DivergedError(client.url, f"{newer.key}: {what}: two isolated owners wrote at the same time")
+        raise _forked(client, newer, f"{what}: two isolated owners wrote at the same time")
     raise CorruptObjectError(newer.key, what)

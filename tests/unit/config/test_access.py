@@ -31,6 +31,7 @@ def test_tokens_and_a_certificate_become_the_services_settings() -> None:
         ("tls: {certificate: c, key: /k}", "tls.certificate: must be an absolute path"),
         ("tls: {certificat: /c, key: /k}", "tls.certificat: unknown key; did you mean certificate?"),
         ("tls: true", "tls: must be a mapping"),
+        ("addr: unix:./sock", "unix:/an/absolute/path: other commands look for the socket"),
         ("tokens: [{file: /t}]", "tokens[0].rights: "),
         ("tokens: [{file: /t, rights: []}]", "tokens[0].rights: "),
         ("tokens: [{file: /t, rights: [write]}]", "tokens[0].rights[0]: "),

@@ -11,6 +11,7 @@ import pytest
 
 import litelog
 from litelog.consumers.position_file import PositionFile
+from litelog.errors import SourceMissingError
 from litelog.log.replica_registry import log_state_folder
 from tests.builders.truncated_logs import fill_log, note_replica
 from tests.waiting import WAIT_SECONDS, wait_until
@@ -51,6 +52,18 @@ def test_it_continues_after_the_last_commit(consume: Consume) -> None:
     assert taken(second) == [3, 4, 5, 6, 7, 8, 9]
     second.commit()
     assert taken(consume()) == []
+
+
+def test_a_consumer_that_follows_waits_for_a_log_that_does_not_exist_yet(consume: Consume, tmp_path: Path) -> None:
+    log = str(tmp_path / "later")
+    with consume(log=log, follow=True) as consumer:
+        assert consumer.poll(0.0) is None
+        append(log, b"first")
+        found = consumer.poll(WAIT_SECONDS)
+        assert found is not None
+        assert found.sequences.tolist() == [0]
+    with consume("other", str(tmp_path / "never")) as ending, pytest.raises(SourceMissingError, match="no such folder"):
+        ending.poll()
 
 
 def test_without_a_commit_everything_comes_again(consume: Consume) -> None:

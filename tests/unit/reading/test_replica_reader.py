@@ -307,8 +307,12 @@ def test_a_diverged_generation_ends_a_reader_with_its_reason() -> None:
     builder.add().ship_segment(make_log([[1, 1]])[0], final=None)
     first = builder.generations[0].name
     builder.add(builder.claim(Relation.DIVERGED)).ship_segment(make_segment(0, [1], tag=b"other"), final=None)
-    with pytest.raises(DivergedError, match="rewound"):
+    with pytest.raises(DivergedError, match="rewound") as forked:
         sequences(builder.client, generation=first)
+    said, advice = forked.value.lines
+    assert said.startswith(f"{builder.client.url}: the log's history forks at "), said
+    assert "a mirror: --on-fork new;" in advice
+    assert f"litelog generations {builder.client.url} lists" in advice
     assert sequences(builder.client) == [0]
 
 
