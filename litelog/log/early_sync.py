@@ -62,7 +62,8 @@ class EarlySync:
         """Why a sync failed. For the thread that holds ``_busy``."""
 
     def begin(self, segment: OpenSegment | None, path: str, offset: int) -> None:
-        """Begin to sync a log segment, if it has bytes after ``offset``. Waits for the sync before it.
+        """Begin to sync a log segment, if it has bytes after ``offset``. Waits for the sync before it. Does not begin
+        while the file ends with preallocated zeros: what is written there later has no part in the sync.
 
         Raises the error of that one; SourceSyncError if a sync of the log failed before; OSError or RuntimeError if the
         process can have no further descriptor or thread."""
@@ -75,6 +76,9 @@ class EarlySync:
             return
         size = self._copy.size()
         if size <= offset:
+            return
+        if self._copy.ends_with_zeros():
+            self._size = 0
             return
         descriptor, pipe = self._copy.prepare_sync(), self._pipe or self._start()
         self._busy.acquire()

@@ -2,7 +2,7 @@
 
 The rules, from following to comparing, are in litelog/shipping/README.md#writing. A log segment is read through one
 descriptor that stays open as long as the segment is followed. The descriptor is synced before each read, so that
-shipped bytes are never ahead of the source's own disk.
+shipped bytes are never ahead of the source's own disk; and after it, if the file ends with preallocated zeros.
 """
 
 from __future__ import annotations
@@ -215,8 +215,9 @@ class Follower:
                 return self._skip_vanished()
             self._see()
         current = self._check_continuity(current)
-        size = current.size()
+        size, is_preallocated = current.size(), False
         if size > self._place.offset:
+            is_preallocated = current.ends_with_zeros()
             size = self._sync(current, size)
         try:
             data, scan = self._read_run(current, size, limit)
@@ -224,6 +225,8 @@ class Follower:
             if self._is_left_behind():
                 return make_run(self._place, memoryview(b""), None, final=True)
             raise
+        if is_preallocated:
+            current.sync(self._path)  # its writer may have filled zeros after the other sync
         mark = None if scan is None else self._find_limit(scan)
         if mark is not None:
             return self._run_before(mark, data)

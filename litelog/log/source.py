@@ -42,6 +42,9 @@ READ_BYTES = 4 << 20
 _HEAD_BYTES = 64 << 10
 """How many bytes of a log segment are read for its first commit; more if that commit is larger."""
 
+SMALLEST_COMMIT_BYTES = 8
+"""No commit of a format whose writers preallocate is smaller."""
+
 GROWTH_BYTES = 1 << 20
 """How many bytes after a finished log segment's end are read, to distinguish growth from preallocation."""
 
@@ -121,6 +124,11 @@ class OpenSegment:
     def has_grown(self, end: int) -> bool:
         """Whether anything follows ``end``, except for zeros, which are preallocation."""
         return bool(self.read(end, GROWTH_BYTES).strip(b"\0"))
+
+    def ends_with_zeros(self) -> bool:
+        """Whether its file ends with zeros, over which its writer may write a commit: the file is preallocated."""
+        start = max(0, os.fstat(self._descriptor).st_size - SMALLEST_COMMIT_BYTES)
+        return not self._read_file(start, SMALLEST_COMMIT_BYTES).strip(b"\0")
 
     def read(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset`` on; fewer at the end."""

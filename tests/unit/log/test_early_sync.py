@@ -75,6 +75,17 @@ def test_nothing_is_synced_without_new_bytes(early: EarlySync, segment: OpenSegm
     assert syncs.begun == 0
 
 
+def test_bytes_that_are_written_over_preallocated_zeros_are_not_covered(
+    early: EarlySync, segment: OpenSegment, syncs: HeldSyncs
+) -> None:
+    early.begin(segment, "a.log", 0)
+    syncs.may_end.release()
+    os.pwrite(segment._descriptor, b"y" * 10 + bytes(40), 100)
+    early.begin(segment, "a.log", 50)
+    assert early.covered(segment, 50) is None
+    assert syncs.begun == 1
+
+
 def test_another_segment_is_not_covered(early: EarlySync, segment: OpenSegment, tmp_path: Path) -> None:
     early.begin(segment, "a.log", 0)
     with OpenSegment("a.log", os.open(tmp_path / "a.log", os.O_RDONLY), FailedSyncs()) as other:

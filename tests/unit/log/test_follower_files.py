@@ -205,6 +205,32 @@ def test_nothing_is_shipped_that_was_not_synced_and_no_file_whose_name_was_not(
     follower.close()
 
 
+def test_a_commit_over_preallocated_zeros_is_synced_after_the_read(log: LogBuilder, clock: ManualClock) -> None:
+    end = os.path.getsize(log.path(log.roll(2)))
+    log.preallocate(4096)
+    synced: list[bytes] = []
+
+    class WrittenSegment(OpenSegment):
+        def sync(self, path: str) -> None:
+            super().sync(path)
+            synced.append(self._read_file(0, 4096))
+            if len(synced) == 1:
+                log.overwrite(end, log.commit())
+
+    class WrittenNames(SegmentFolder):
+        def open(self, name: str) -> OpenSegment:
+            with super().open(name) as segment:
+                return WrittenSegment(name, os.dup(segment._descriptor), FailedSyncs())
+
+    follower = follow(log, clock)
+    follower._names = WrittenNames(log.folder, log.format, clock)
+    run = follower.next_run(LIMIT)
+    assert run is not None
+    assert run.end.offset > end
+    assert synced[-1][: run.end.offset] == run.data
+    follower.close()
+
+
 @pytest.mark.parametrize("left", ["nothing", "a file"])
 def test_a_folder_deleted_before_its_names_are_synced_is_missing(
     log: LogBuilder, clock: ManualClock, left: str
