@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from litelog.consumers.positions import require_name
@@ -16,6 +17,7 @@ from litelog.stores.capabilities import KeepsConsumers
 from litelog.stores.opening import naming_store
 from litelog.stores.registry import open_store, redact
 from litelog.stores.retrying_store import RetryingStore
+from litelog.units import to_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -114,6 +116,9 @@ class ServedPosition:
 
     def _decode(self, found: Mapping[str, object]) -> ConsumerPosition:
         try:
-            return read_position(dict(found))
+            updated = found.get("updated")
+            if isinstance(updated, str):
+                updated = to_microseconds(datetime.fromisoformat(updated))
+            return read_position({**found, "updated": updated})
         except ValueError as error:
             raise StoreError("read", self.name, f"the answer is not a position: {error}", retryable=False) from error

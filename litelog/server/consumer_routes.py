@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -18,8 +18,11 @@ from litelog.objects.consumer_position import ConsumerPosition, position_fields
 from litelog.server.error_answer import NO_STORE
 from litelog.server.log_errors import answer_error
 from litelog.server.log_requests import name_of_log, read_move_request
+from litelog.units import format_iso
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
 
     from litelog.live.served_logs import ServedLogs
@@ -39,6 +42,12 @@ def consumer_routes(logs: ServedLogs, clock: Clock) -> list[Route]:
     ]
 
 
+def with_iso_time(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a consumer, with ``updated`` in ISO 8601 as all times of answers."""
+    updated = fields["updated"]
+    return {**fields, "updated": None if updated is None else format_iso(updated)}
+
+
 class ConsumerHandlers:
     """The handlers."""
 
@@ -52,7 +61,7 @@ class ConsumerHandlers:
             found = read_consumers(self._logs.get(name_of_log(request)))
         except LitelogError as error:
             return answer_error(error)
-        return _answer({"consumers": [asdict(each) for each in found]})
+        return _answer({"consumers": [with_iso_time(asdict(each)) for each in found]})
 
     def show(self, request: Request) -> Response:
         """The position of a consumer."""
@@ -64,7 +73,7 @@ class ConsumerHandlers:
                 raise unknown(served, name)
         except LitelogError as error:
             return answer_error(error)
-        return _answer({"consumer": name, **position_fields(position)})
+        return _answer({"consumer": name, **with_iso_time(position_fields(position))})
 
     async def move(self, request: Request) -> Response:
         """Move a consumer, if its position still has the revision that the request states."""
@@ -73,7 +82,7 @@ class ConsumerHandlers:
             position = await asyncio.to_thread(self._move, request, asked)
         except LitelogError as error:
             return answer_error(error)
-        return _answer({"consumer": request.path_params["consumer"], **position_fields(position)})
+        return _answer({"consumer": request.path_params["consumer"], **with_iso_time(position_fields(position))})
 
     def delete(self, request: Request) -> Response:
         """Delete the position of a consumer. A missing position is not an error: an earlier answer may be lost."""

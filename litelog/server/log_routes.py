@@ -25,7 +25,7 @@ from litelog.live.served_log import LiveReader
 from litelog.live.served_logs import IDLE_SECONDS, TooManyReadersError
 from litelog.live.wal_feed import WalFeed, WalFraming
 from litelog.objects.layout import parse_wal
-from litelog.server.consumer_routes import consumer_routes
+from litelog.server.consumer_routes import consumer_routes, with_iso_time
 from litelog.server.error_answer import NO_STORE, make_error
 from litelog.server.http_server import current_connection
 from litelog.server.log_errors import answer_error
@@ -134,7 +134,7 @@ class LogHandlers:
         """One served log, who reads it, and where its consumers are."""
         try:
             served = self._logs.get(name_of_log(request))
-            consumers = [asdict(each) for each in read_consumers(served)]
+            consumers = [with_iso_time(asdict(each)) for each in read_consumers(served)]
         except LitelogError as error:
             return answer_error(error)
         now = self._clock.monotonic()

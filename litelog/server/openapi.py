@@ -146,6 +146,12 @@ _FACTS = TypeAdapter(LogFacts).json_schema(ref_template=_REFERENCES)
 _HELD = TypeAdapter(HeldRecords).json_schema(ref_template=_REFERENCES)
 _READER = {"type": "object", "required": ["kind", "seconds", "next", "sent_bytes"]}
 _MIRRORS: Schema = {"type": "array", "items": TypeAdapter(MirrorStatus).json_schema(ref_template=_REFERENCES)}
+_MOVED: Schema = {**TEXT, "description": "When it was moved, in ISO 8601."}
+_STATE = TypeAdapter(ConsumerState).json_schema(ref_template=_REFERENCES)
+_CONSUMER_STATE: Schema = {
+    **_STATE,
+    "properties": {**_STATE["properties"], "updated": {**_MOVED, "type": ["string", "null"]}},
+}
 _ONE_LOG: Schema = {
     "type": "object",
     "required": [
@@ -160,7 +166,7 @@ _ONE_LOG: Schema = {
         "sent_bytes": COUNT,
         "readers": {"type": "array", "items": _READER},
         "mirrors": _MIRRORS,
-        "consumers": {"type": "array", "items": TypeAdapter(ConsumerState).json_schema(ref_template=_REFERENCES)},
+        "consumers": {"type": "array", "items": _CONSUMER_STATE},
     },
 }
 _LISTING: Schema = {
@@ -247,7 +253,7 @@ _CONSUMER_POSITION: Schema = {
         "version": {"const": VERSION},
         "consumer": TEXT,
         "revision": {**COUNT, "description": "Rises with each move."},
-        "updated": {**COUNT, "description": "When it was moved, in microseconds since 1970."},
+        "updated": _MOVED,
         **_POSITION_FIELDS,
     },
 }
@@ -277,7 +283,7 @@ _ALL_CONSUMERS: Schema = {
     "required": ["version", "consumers"],
     "properties": {
         "version": {"const": VERSION},
-        "consumers": {"type": "array", "items": TypeAdapter(ConsumerState).json_schema(ref_template=_REFERENCES)},
+        "consumers": {"type": "array", "items": _CONSUMER_STATE},
     },
 }
 

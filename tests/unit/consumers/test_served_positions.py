@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import urllib3
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -60,6 +62,9 @@ def test_a_consumer_of_a_served_log_continues_where_it_committed(tmp_path: Path)
             second.commit()
         (listed,) = watched.ask("/logs/log/consumers").json["consumers"]
         assert (listed["consumer"], listed["next"], listed["lag_records"]) == ("billing", 3, 0)
+        one = watched.ask("/logs/log/consumers/billing").json
+        assert listed["updated"] == one["updated"]
+        assert datetime.fromisoformat(listed["updated"]).utcoffset() == timedelta(0)
         assert watched.ask("/logs/log").json["consumers"] == [listed]
         assert watched.ask("/logs/log/records?from=consumer:billing").body == b""
 
@@ -125,7 +130,7 @@ def test_a_move_whose_answer_was_lost_counts_once(tmp_path: Path, monkeypatch: p
 
     def open_losing(url: str, _options: Mapping[str, object]) -> Losing:
         opened = http.open_store(url, {})
-        return Losing(opened.url, None, opened._pool)
+        return Losing(opened.url, lambda: None, urllib3.Timeout(connect=60, read=60), opened._pool)
 
     with serving(tmp_path) as (_, url):
         monkeypatch.setattr(served_positions, "open_store", open_losing)
