@@ -263,7 +263,7 @@ def test_a_place_that_no_daemon_serves_is_refused(litelog: Command) -> None:
     litelog.lines(5)
     assert litelog("replicate", "--once", "log", "backup").code == ExitCode.DONE
     done = litelog("mirror", "backup", "copy")
-    assert (done.code, "is not a log that a daemon serves" in done.err) == (ExitCode.FAILURE, True), done.err
+    assert (done.code, "is not a log that a daemon serves" in done.err) == (ExitCode.USAGE, True), done.err
 
 
 def test_a_folder_with_another_history_is_kept_and_set_aside_if_asked_for(litelog: Command) -> None:
