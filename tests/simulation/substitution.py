@@ -5,7 +5,7 @@ Clocks are arguments of the library, so they are not replaced. These names are, 
 - ``threading`` and ``ThreadPoolExecutor``: locks, conditions, events and pools are made in some thirty places, by the
   class that uses each. As arguments they would be a parameter of each of these classes, for this one purpose.
 - ``Random``: a back-off draws from its own generator, unless the code that makes it passes one.
-- ``open_store``, ``find_identities`` and ``read_boot_id``: they give a daemon its stores, and the boot of its machine.
+- ``open_writable_store``, ``find_identities`` and ``read_boot_id``: they give a daemon its stores, and the boot of its machine.
 
 So the whole library runs unchanged, in any number of simulated processes.
 """
@@ -75,10 +75,10 @@ class Substitution:
             for attribute in ("threading", "ThreadPoolExecutor", "Random"):
                 self._exchange(name, attribute, stand_ins)
         setattr(futures, "threading", stand_ins[threading])  # noqa: B010 - it is a module's own
-        sys.modules["litelog.replicator.wiring"].open_store = open_store  # type: ignore[attr-defined]
-        sys.modules["litelog.replicator.wiring"].find_identities = find_identities  # type: ignore[attr-defined]
+        _replace("litelog.replicator.wiring", "open_writable_store", open_store)
+        _replace("litelog.replicator.wiring", "find_identities", find_identities)
         for name in ("litelog.shipping.state", "litelog.replicator.wiring"):
-            sys.modules[name].read_boot_id = boot  # type: ignore[attr-defined]
+            _replace(name, "read_boot_id", boot)
 
     def _exchange(self, name: str, attribute: str, stand_ins: dict[object, object]) -> None:
         module = sys.modules[name]
@@ -86,3 +86,10 @@ class Substitution:
         if original is not None and getattr(original, "__hash__", None) and original in stand_ins:
             self._original[name, attribute] = original
             setattr(module, attribute, stand_ins[original])
+
+
+def _replace(name: str, attribute: str, value: object) -> None:
+    """Replace a name of a module. Raises AttributeError if the module has no such name: it is called otherwise now."""
+    module = sys.modules[name]
+    getattr(module, attribute)
+    setattr(module, attribute, value)
