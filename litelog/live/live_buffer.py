@@ -236,10 +236,10 @@ class LiveBuffer:
         while not self._stopped:
             wait = RETRY_SECONDS
             try:
+                # Armed before the sync begins, which bounds what is read: what is appended later wakes the thread again.
+                armed = signal.arm()
                 if self._follower is not None:
                     self._follower.begin_sync()
-                # Armed before the log is read: what is appended meanwhile wakes the thread again.
-                armed = signal.arm()
                 placed = self._find_follower(early)
                 if placed is not None:
                     self._read_all(*placed, early)
@@ -247,12 +247,12 @@ class LiveBuffer:
                     wait = WATCHED_SECONDS if is_watched else POLL_SECONDS
                 self._note_success()
             except DivergedError as error:
-                self._set_error(str(error))
                 self._release(early)  # what was read after the acknowledged position may be of another history
+                self._set_error(str(error))
                 signal.disarm()  # a new generation may be about to begin: wait for a while, whatever happens
             except (LitelogError, OSError) as error:
-                self._fail(error)
                 self._go_back(early)
+                self._fail(error)
                 signal.disarm()
             except Exception:
                 extra = fields("live-ended", log=self._source.folder)

@@ -11,8 +11,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from litelog.errors import LitelogError
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -57,11 +55,12 @@ class WantedForms(Generic[Run]):
                 del self._readers[kind], self._encoders[kind]
 
     def encode(self, run: Run) -> None:
-        """Encode a short run in all wanted forms. Readers of a form that cannot be made get the error themselves."""
+        """Encode a short run in all wanted forms. If one cannot be made, for whatever reason, its readers get the error:
+        they encode the run again."""
         if not self._encoders or run.size > MOST_BYTES:
             return
         with self._lock:
             wanted = list(self._encoders.items())
         for kind, encode in wanted:
-            with suppress(LitelogError):
+            with suppress(Exception):
                 run.encoded(kind, partial(encode, run))

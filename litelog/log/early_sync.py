@@ -10,6 +10,7 @@ import errno
 import os
 import struct
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.native.syncs import await_and_sync
@@ -63,24 +64,22 @@ class EarlySync:
 
     def begin(self, segment: OpenSegment | None, path: str, offset: int) -> None:
         """Begin to sync a log segment, if it has bytes after ``offset``. Waits for the sync before it. Does not begin
-        while the file ends with preallocated zeros: what is written there later has no part in the sync.
+        while the file ends with preallocated zeros: what is written there later has no part in the sync. Nor if the
+        process can have no further descriptor or thread: the follower then syncs it as it reads.
 
-        Raises the error of that one; SourceSyncError if a sync of the log failed before; OSError or RuntimeError if the
-        process can have no further descriptor or thread."""
+        Raises the error of the sync before it; SourceSyncError if a sync of the log failed before; OSError if the file
+        cannot be examined."""
         self.finish()
-        if segment is not self._source:
-            self._close_copy()
-            if segment is not None and not segment.is_logical:
-                self._source, self._copy, self._path = segment, segment.duplicate(), path
-        if self._copy is None:
+        self._size = 0
+        copy = self._copy if segment is self._source else self._move_to(segment, path)
+        if copy is None:
             return
-        size = self._copy.size()
-        if size <= offset:
+        size = copy.size()
+        if size <= offset or copy.ends_with_zeros():
             return
-        if self._copy.ends_with_zeros():
-            self._size = 0
+        descriptor, pipe = copy.prepare_sync(), self._pipe or self._start()
+        if pipe is None:
             return
-        descriptor, pipe = self._copy.prepare_sync(), self._pipe or self._start()
         self._busy.acquire()
         self._size, self._is_running = size, True
         os.write(pipe[1], _DESCRIPTOR.pack(descriptor))
@@ -126,22 +125,35 @@ class EarlySync:
         if pipe is not None:
             os.close(pipe[1])
 
+    def _move_to(self, segment: OpenSegment | None, path: str) -> OpenSegment | None:
+        """Take another log segment. Returns it with a descriptor of its own; None if there is none."""
+        self._close_copy()
+        if segment is not None and not segment.is_logical:
+            with suppress(OSError):  # the process can have no further descriptor
+                self._copy = segment.duplicate()
+                self._source, self._path = segment, path
+        return self._copy
+
     def _close_copy(self) -> None:
         self._source, self._size = None, 0
         copy, self._copy = self._copy, None
         if copy is not None:
             copy.close()
 
-    def _start(self) -> tuple[int, int]:
-        """Start the thread. Returns the pipe through which it gets descriptors."""
-        pipe = os.pipe()
+    def _start(self) -> tuple[int, int] | None:
+        """Start the thread. Returns the pipe through which it gets descriptors; None if the process can have no further
+        descriptor or thread."""
+        try:
+            pipe = os.pipe()
+        except OSError:
+            return None
         thread = threading.Thread(target=self._run, args=(pipe[0],), name="early sync", daemon=True)
         try:
             thread.start()
-        except BaseException:
+        except RuntimeError:
             for descriptor in pipe:
                 os.close(descriptor)
-            raise
+            return None
         self._pipe = pipe
         return pipe
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,11 @@ from litelog.live import live_buffer
 from litelog.live.served_log import LiveReader
 from litelog.log.early_sync import EarlySync
 from litelog.objects.position import Position
+from litelog.system import folder_signal
 from litelog.system.folder_signal import FolderSignal
 from tests.builders.held_syncs import HeldSyncs
 from tests.builders.server_builder import Watched
-from tests.waiting import wait_until
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from tests.builders.log_builder import LogBuilder
@@ -126,3 +128,75 @@ def test_commits_are_published_once_they_are_durable_and_encoded_before(
         wait_until(lambda: buffer.view.next == log.next)
         runs = buffer.look()[1]
         assert [run.first for run in runs[1:]] == [run.next for run in runs[:-1]], "none is missing"
+
+
+def test_what_is_appended_while_the_buffer_arms_is_read_without_a_further_change(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile = list[int]()
+
+    class Slow(FolderSignal):
+        def arm(self) -> bool:
+            for commits in [*meanwhile]:
+                meanwhile.clear()
+                log.append(commits)
+            return super().arm()
+
+    monkeypatch.setattr(live_buffer, "FolderSignal", Slow)
+    monkeypatch.setattr(folder_signal, "_open_inotify", lambda _: -1)
+    with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], {"serve": "all"}) as watched:
+        watched.wait_until_ready()
+        logs = watched.service._logs
+        assert logs is not None
+        buffer = logs.enter("log", LiveReader("test", 0.0)).buffer
+        log.append(1)
+        wait_until(lambda: buffer.view.next == log.next)
+        monkeypatch.setattr(live_buffer, "WATCHED_SECONDS", 10 * WAIT_SECONDS)
+        for _ in range(2):  # the wait that is under way may end by itself
+            meanwhile.append(1)
+            log.append(1)
+            wait_until(lambda: not meanwhile and buffer.view.next == log.next)
+
+
+def test_the_error_after_a_run_is_shown_although_the_run_is_published_later(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = HeldSyncs()
+    monkeypatch.setattr(live_buffer, "EarlySync", lambda wake: EarlySync(wake, syncs))
+    with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], {"serve": "all"}) as watched:
+        watched.wait_until_ready()
+        logs = watched.service._logs
+        assert logs is not None
+        buffer = logs.enter("log", LiveReader("test", 0.0)).buffer
+        log.append(1)
+        syncs.may_end.release(100)
+        wait_until(lambda: buffer.view.next == log.next)
+        while syncs.may_end.acquire(blocking=False):
+            """The next one is held."""
+        monkeypatch.setattr(live_buffer, "RETRY_SECONDS", 10 * WAIT_SECONDS)
+        good, begun = log.commit(), syncs.begun
+        last = log.next
+        bad = bytearray(log.commit())
+        bad[-1] ^= 1
+        log.write(good + bad + log.commit())
+        wait_until(lambda: syncs.begun > begun)
+        syncs.may_end.release(100)
+        wait_until(lambda: buffer.view.next == last and "checksum" in buffer.view.error)
+
+
+def test_a_form_that_cannot_be_made_does_not_keep_a_run_from_other_readers(tmp_path: Path, log: LogBuilder) -> None:
+    def encode(run: live_buffer.LiveRun) -> bytes:
+        raise ValueError(f"{run.size} bytes are too many")
+
+    with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], {"serve": "all"}) as watched:
+        watched.wait_until_ready()
+        logs = watched.service._logs
+        assert logs is not None
+        buffer = logs.enter("log", LiveReader("test", 0.0)).buffer
+        buffer.wanted.add("kind", encode)
+        for _ in range(2):
+            log.append(1)
+            wait_until(lambda: buffer.view.next == log.next)
+        run = buffer.look()[1][-1]
+        with pytest.raises(ValueError, match="too many"):
+            run.encoded("kind", partial(encode, run))

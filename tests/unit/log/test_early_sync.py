@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -86,6 +87,17 @@ def test_bytes_that_are_written_over_preallocated_zeros_are_not_covered(
     assert syncs.begun == 1
 
 
+def test_bytes_that_are_written_again_after_they_were_cut_off_are_not_covered(
+    early: EarlySync, segment: OpenSegment, syncs: HeldSyncs
+) -> None:
+    early.begin(segment, "a.log", 50)
+    syncs.may_end.release()
+    os.ftruncate(segment._descriptor, 50)
+    early.begin(segment, "a.log", 50)
+    os.pwrite(segment._descriptor, b"y" * 50, 50)
+    assert early.covered(segment, 50) is None
+
+
 def test_another_segment_is_not_covered(early: EarlySync, segment: OpenSegment, tmp_path: Path) -> None:
     early.begin(segment, "a.log", 0)
     with OpenSegment("a.log", os.open(tmp_path / "a.log", os.O_RDONLY), FailedSyncs()) as other:
@@ -110,6 +122,29 @@ def test_a_failed_sync_is_raised_once_and_what_waits_for_it_is_not_done(
         early.begin(segment, str(tmp_path / "a.log"), 0)
     early.end()
     assert done == []
+
+
+def test_no_sync_begins_without_a_further_thread_or_descriptor(
+    early: EarlySync, segment: OpenSegment, syncs: HeldSyncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    def refuse(_: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = os.listdir("/proc/self/fd")
+    for place, name, value in ((os, "dup", refuse), (threading, "Thread", Refusing)):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, value)
+            early.begin(segment, "a.log", 0)
+        assert early.covered(segment, 0) is None
+        early.close()
+    assert os.listdir("/proc/self/fd") == before
+    early.begin(segment, "a.log", 0)
+    assert early.covered(segment, 0) == 100
+    wait_until(lambda: syncs.begun == 1)
 
 
 def test_the_segment_may_be_closed_while_it_is_synced(early: EarlySync, segment: OpenSegment, syncs: HeldSyncs) -> None:
