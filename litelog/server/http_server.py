@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import socket
 import termios
 import threading
 from array import array
@@ -24,7 +25,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from litelog.server.handshake import Handshake
 
 if TYPE_CHECKING:
-    import socket
     import ssl
     from collections.abc import Callable, Iterator, Sequence
 
@@ -273,6 +273,17 @@ class LimitedConnection(asyncio.Protocol):
         assert framed is not None
         self._is_chunked = [each for each in framed if not isinstance(each, _Sized)] == [b"%x\r\n" % size, b"\r\n"]
         return framed
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the other end of the connection has an address of this machine."""
+        transport = self._transport
+        assert transport is not None
+        channel = transport.get_extra_info("socket")
+        if channel is not None and channel.family == socket.AF_UNIX:
+            return True
+        here, there = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        return bool(here and there and here[0] == there[0])
 
     def unsent_bytes(self) -> int:
         """How many bytes were written that the client's machine has not taken yet: here, and in the system's buffer."""

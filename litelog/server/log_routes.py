@@ -27,7 +27,6 @@ from litelog.live.wal_feed import WalFeed, WalFraming
 from litelog.objects.layout import parse_wal
 from litelog.server.consumer_routes import consumer_routes, with_iso_time
 from litelog.server.error_answer import NO_STORE, make_error
-from litelog.server.http_server import current_connection
 from litelog.server.log_errors import answer_error
 from litelog.server.log_requests import (
     choose_encoding,
@@ -44,7 +43,7 @@ from litelog.server.log_requests import (
     revision_of,
 )
 from litelog.server.permits import StreamPermits, permit_of
-from litelog.server.stream_answer import PieceStream, StreamPace, answer_stream, make_compressor
+from litelog.server.stream_answer import PieceStream, StreamPace, answer_stream, find_unsent, make_compressor
 from litelog.stores.object_store import bytes_left, require_key
 
 if TYPE_CHECKING:
@@ -198,8 +197,7 @@ class LogHandlers:
             return answer_error(error)
         self._permits.watch(reader, permit_of(request))
         # With a rate, the connection is never full, but each byte takes the reader's time: all is compressed.
-        connection = None if self._logs.limits.rate is not None else current_connection()
-        unsent = None if connection is None else connection.unsent_bytes
+        unsent = None if self._logs.limits.rate is not None else find_unsent(request)
         pieces = WalFeed(served, asked, reader, self._clock, unsent).pieces()
         return await self._stream(request, pieces, WalFraming(), partial(self._leave, served, reader))
 

@@ -13,7 +13,7 @@ from litelog.errors import LitelogError
 from litelog.live.encoding import piece_size
 from litelog.live.news_desk import KEEP_ALIVE_SECONDS
 from litelog.server.error_answer import NO_STORE
-from litelog.server.http_server import begin_stream
+from litelog.server.http_server import begin_stream, current_connection
 from litelog.server.log_errors import answer_error, error_fields
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ GZIP_LEVEL = 1
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 THREAD_BYTES = 32 << 10
 """A larger piece is compressed in a thread."""
+
+_PROXY_HEADERS = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+"""A request with one of them came through a proxy."""
 
 _NONE = re.compile(r"\s*q=0(\.0*)?\s*")
 
@@ -93,6 +96,24 @@ def make_compressor(request: Request) -> Compressor | None:
         if name.strip().lower() in ("gzip", "x-gzip"):
             return None if any(map(_NONE.fullmatch, parameters)) else Compressor()
     return None
+
+
+def find_unsent(request: Request) -> Callable[[], int] | None:
+    """Return what tells how many bytes of the answer its client's network has not taken yet; None if that is unknown.
+
+    A client on this machine is behind no network. What it has not read waits for its processor or its disk, and
+    compressing would take the same processor. A proxy passes the bytes on through a network.
+    """
+    connection = current_connection()
+    if connection is None:
+        return None
+    if connection.is_local and not any(name in request.headers for name in _PROXY_HEADERS):
+        return _nothing
+    return connection.unsent_bytes
+
+
+def _nothing() -> int:
+    return 0
 
 
 async def answer_stream(
