@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.dataclass import dataclass
+from litelog.encryption.identities import OPTION as IDENTITY_OPTION
 from litelog.objects.layout import Fencing
 from litelog_cli.arguments import is_replica
 from litelog_cli.config_file import read_config
@@ -113,7 +114,18 @@ def _only_log(config: Config | None) -> Sources:
 
 def configured(replica: ReplicaConfig) -> ConfiguredReplica:
     """A replica of the configuration, as it was at the time of ``--as-of``. Raises UsageError."""
-    return _at_time(ConfiguredReplica(replica.url, replica.options, replica.fencing, replica.no_delete))
+    return _at_time(ConfiguredReplica(replica.url, options_of(replica), replica.fencing, replica.no_delete))
+
+
+IDENTITY = "litelog_cli.identity"
+"""The key in click's context of the file that ``--identity`` names."""
+
+
+def options_of(replica: ReplicaConfig) -> Mapping[str, object]:
+    """The options of a replica of the configuration, with the identity that ``--identity`` names, if it is given."""
+    context = click.get_current_context(silent=True)
+    path = None if context is None else context.meta.get(IDENTITY)
+    return replica.options if path is None else {**replica.options, IDENTITY_OPTION: path}
 
 
 AS_OF = "litelog_cli.as_of"

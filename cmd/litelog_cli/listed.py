@@ -14,7 +14,7 @@ from litelog.encryption.identities import VARIABLE as IDENTITY_VARIABLE
 from litelog.errors import NothingToRestoreError
 from litelog.units import format_iso
 from litelog_cli.arguments import opened_replica, parse_time
-from litelog_cli.configured import AS_OF, find_sources
+from litelog_cli.configured import AS_OF, IDENTITY, find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import print_json, with_times
 
@@ -29,9 +29,13 @@ Found = TypeVar("Found")
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 
-def _use_identity(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:
-    """Let the verb read with the identity in a file, as the variable that names one would."""
-    if path is not None:
+def _use_identity(ctx: click.Context, _param: click.Parameter, paths: Sequence[str]) -> None:
+    """Let the verb read with the identities in a file, as the variable that names one would, but also if the
+    configuration names another file."""
+    if len(paths) > 1:
+        raise click.UsageError("--identity is given twice: write all identities into one file")
+    for path in paths:
+        ctx.meta[IDENTITY] = os.path.abspath(path)
         ctx.with_resource(_set_variable(IDENTITY_VARIABLE, os.path.abspath(path)))
 
 
@@ -52,6 +56,7 @@ identity_option = click.option(
     "--identity",
     metavar="FILE",
     type=click.Path(),
+    multiple=True,  # so that a second one is refused, and does not replace the first one
     expose_value=False,
     callback=_use_identity,
     help=f"File with an identity, for an encrypted replica.  [default: ${IDENTITY_VARIABLE}]",

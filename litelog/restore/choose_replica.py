@@ -24,7 +24,7 @@ from litelog.errors import (
 from litelog.objects.claim import open_claimed_format
 from litelog.restore.compare_histories import HistoryRelation, common_end, readable_claims, same_log
 from litelog.restore.generation_bytes import GenerationBytes, LogPosition
-from litelog.restore.history_plan import explain, find_generation, plan_history
+from litelog.restore.history_plan import explain, find_generation, plan_history, require_keys
 from litelog.restore.repair.fallbacks import FallbackReplicas
 
 if TYPE_CHECKING:
@@ -219,6 +219,7 @@ class _Chooser:
                 plan = plan_history(
                     client, claim, self._target, log_format, fallbacks, dropped=self._dropped, held=held
                 )
+                require_keys(client, plan)
                 history = GenerationBytes(
                     client, claim, log_format, plan.pieces, [piece.entry for piece in plan.sealed]
                 )

@@ -82,7 +82,16 @@ def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> Litelo
     return damage if oldest is None else GenerationPrunedError(client.url, name, oldest)
 
 
-__all__ = ["RestorePlan", "Target", "find_generation", "find_plan", "plan_generation", "plan_history", "plan_restore"]
+__all__ = [
+    "RestorePlan",
+    "Target",
+    "find_generation",
+    "find_plan",
+    "plan_generation",
+    "plan_history",
+    "plan_restore",
+    "require_keys",
+]
 
 
 def find_plan(client: ReplicaClient, target: Target, log_format: LogFormat) -> RestorePlan:
@@ -112,6 +121,19 @@ def find_generation(client: ReplicaClient, target: Target) -> tuple[Claim, Gener
     if target.generation is not None:
         return find_claim(client, target.generation), None
     return find_latest_contents(client, include_lost=True)
+
+
+def require_keys(client: ReplicaClient, plan: RestorePlan) -> None:
+    """Require that each generation from which ``plan`` reads can be decrypted, if it is encrypted.
+
+    Reads the claims of earlier generations whose sealed segments a snapshot names. One that is damaged or missing is
+    left to those who read its objects. Raises ConfigError.
+    """
+    claims = {part.claim.generation: part.claim for part in plan.parts}
+    named = {span.entry.generation for part in plan.parts for span in part.sealed}
+    for name in sorted({*claims, *named}):
+        with suppress(CorruptionError, NotFoundError):
+            client.require_readable(claims.get(name) or read_claim_of(client, name, plan.claim))
 
 
 def plan_history(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.stores.capabilities import VersionListing
-    from litelog.stores.object_store import ObjectStore
+    from litelog.stores.object_store import GenerationKeys, ObjectStore
 
 READ_BYTES = 64 * RECORD_BYTES
 """The most bytes that one read of an encrypted object requests."""
@@ -112,6 +112,13 @@ class EncryptedStore:
         return self._inner.awaiting if isinstance(self._inner, PassesWaiting) else self._inner
 
     @property
+    def generation_keys(self) -> GenerationKeys:
+        return self
+
+    def require_key(self, generation: Generation) -> None:
+        self.find(generation)
+
+    @property
     def kept_versions(self) -> VersionListing | None:
         return kept_versions(self._inner)
 
@@ -134,9 +141,16 @@ class EncryptedStore:
         return cast("BinaryIO", stream)
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        closed: set[Generation | None] = set()
         for info in self._inner.list(prefix, start_after):
-            size = info.size
-            if self._cipher(info.key) is not None:
+            generation, size = layout.parse_generation(info.key), info.size
+            if generation not in closed:
+                try:
+                    is_encrypted = self._cipher(info.key) is not None
+                except (CorruptObjectError, WrongIdentityError):  # a read of its objects says so, if there is one
+                    closed.add(generation)
+                    is_encrypted = True
+            if generation in closed or is_encrypted:
                 with suppress(CorruptObjectError):  # a read of the object says that it cannot have that size
                     size = decrypted_size(info.key, info.size)
             yield ObjectInfo(info.key, size)

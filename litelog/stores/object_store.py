@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalSegment
 
 MAX_OBJECT_BYTES = 80 << 20
@@ -42,6 +43,9 @@ READ_BYTES = 4 << 20
 
 MAX_KEY_CHARACTERS = 1024
 """The longest key in characters: S3 accepts 1,024 bytes. The layout's own keys have under 100, all ASCII."""
+
+EXCHANGED_CLAIM = "is encrypted, though the claim of its generation says that it is not"
+"""What is wrong with an encrypted object of a generation that is not encrypted."""
 
 _KEY = re.compile(r"[^/\x00\ud800-\udfff]+(?:/[^/\x00\ud800-\udfff]+)*")
 
@@ -191,6 +195,33 @@ class PassesWaiting(Protocol):
     @property
     def awaiting(self) -> ObjectStore:
         """The wrapped store."""
+
+
+class GenerationKeys(Protocol):
+    """Finds the keys of encrypted generations."""
+
+    def require_key(self, generation: Generation) -> None:
+        """Raise an error if the objects of a generation cannot be decrypted. At most two requests, once.
+
+        Raises:
+            WrongIdentityError, DowngradeError: The identities do not read it.
+            CorruptObjectError: The generation's claim is damaged, or somebody without the key changed it.
+            StoreError: A request failed.
+        """
+
+
+@runtime_checkable
+class Decrypts(Protocol):
+    """An optional capability of a store that decrypts what it reads. Wrappers pass it on."""
+
+    @property
+    def generation_keys(self) -> GenerationKeys | None:
+        """The keys; None if this store does not decrypt."""
+
+
+def generation_keys(store: ObjectStore) -> GenerationKeys | None:
+    """The keys with which a store decrypts; None if it does not have the capability."""
+    return store.generation_keys if isinstance(store, Decrypts) else None
 
 
 @runtime_checkable
@@ -469,6 +500,13 @@ class ObjectReplicaClient:
             if (parsed := layout.parse_checkpoint(info.key)) is not None:
                 yield IndexedInfo(*parsed, info.size)
 
+    def require_readable(self, claim: Claim) -> None:
+        keys = generation_keys(self.store)
+        if keys is not None:
+            keys.require_key(claim.generation)
+        elif claim.encryption is not None:
+            raise EncryptedError(claim.key)
+
     def write_checkpoint(self, generation: Generation, number: int, body: Iterable[Buffer]) -> None:
         _require(generation)
         self.store.put(layout.checkpoint_key(generation, number), body)
@@ -555,7 +593,9 @@ def read_bounded(
             raise NotEnoughMemoryError(key) from error
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if (data.startswith(MAGIC) or data.endswith(MAGIC)) and layout.parse_generation(key) is not None:
-        raise EncryptedError(key)
+        if generation_keys(store) is None:
+            raise EncryptedError(key)
+        raise CorruptObjectError(key, EXCHANGED_CLAIM)
     return data
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.objects.claim import Claim
     from litelog.objects.position import ClaimName, Generation, Position
     from litelog.objects.wal_segment import WalSegment
 
@@ -52,6 +53,14 @@ class ReplicaClient(Protocol):
 
         With isolated owners, one epoch may have several claims. They are in the order of their generations, after the
         claim that is not isolated.
+        """
+
+    def require_readable(self, claim: Claim) -> None:
+        """Raise an error if the objects of the claim's generation are encrypted, and cannot be decrypted.
+
+        Raises:
+            ConfigError: No identity is given, or none that reads it.
+            CorruptObjectError: The claim is damaged, or somebody without the key changed it.
         """
 
     def write_claim(self, name: ClaimName, body: bytes) -> None:

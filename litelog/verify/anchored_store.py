@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from litelog.objects.layout import CLAIMS, parse_claim
 from litelog.reading.generations import away
+from litelog.stores.object_store import generation_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.stores.object_store import ByteRange, GenerationKeys, ObjectInfo, ObjectStore
 
 
 class AnchoredStore:
@@ -25,6 +26,10 @@ class AnchoredStore:
         self.url = inner.url
         self.enforces_create_only = inner.enforces_create_only
         self._has_claim = False
+
+    @property
+    def generation_keys(self) -> GenerationKeys | None:
+        return generation_keys(self._inner)
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self._inner.put(key, body, create_only=create_only)

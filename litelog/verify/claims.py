@@ -7,13 +7,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from litelog.dataclass import dataclass
-from litelog.errors import NotFoundError, StoreError
+from litelog.errors import CorruptObjectError, NotFoundError, StoreError
 from litelog.objects import claim as claims
 from litelog.objects.layout import claim_key, parse_claim, wal_prefix
 from litelog.objects.position import Generation, Position, epoch_of
 from litelog.reading.fetch import READ_ATTEMPTS
-from litelog.stores.object_store import read_bounded
-from litelog.verify.findings import AnomalyKind
+from litelog.stores.object_store import generation_keys, read_bounded
+from litelog.verify.findings import AnomalyKind, anomaly_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,6 +57,7 @@ class ClaimReader:
         self._fill_holes()
         for claim in list(self.claims.by_generation.values()):
             self._check(claim)
+            self._authenticate(claim)
         return self.claims
 
     def require(self, key: str, why: str) -> None:
@@ -135,6 +136,16 @@ class ClaimReader:
             mine, theirs = getattr(claim, what), getattr(found, what)
             if mine != theirs:
                 self._conflict(claim, f"{what} is {mine}, and {theirs} in {found.key}")
+
+    def _authenticate(self, claim: Claim) -> None:
+        """Report the claim of an encrypted generation that somebody without its key changed, if the store has it."""
+        keys = generation_keys(self._store)
+        if keys is None or claim.encryption is None:
+            return
+        try:
+            keys.require_key(claim.generation)
+        except CorruptObjectError as error:
+            self._findings.anomalies.take(anomaly_of(claim.key, error))
 
     def _conflict(self, claim: Claim, what: str) -> None:
         self._findings.anomalies.add(AnomalyKind.CONFLICT, claim.key, what)

@@ -17,7 +17,7 @@ from litelog.objects import layout
 from litelog.objects.position import Position
 from litelog.reading.fetch import OrderedPool, read_verified
 from litelog.stores.capabilities import kept_versions
-from litelog.stores.object_store import ByteRange, ordered
+from litelog.stores.object_store import EXCHANGED_CLAIM, ByteRange, ordered
 from litelog.system.clock import SystemClock
 from litelog.verify.anchored_store import AnchoredStore
 from litelog.verify.claims import ClaimReader
@@ -103,20 +103,26 @@ def _listed(store: ObjectStore, prefix: str) -> Iterator[ObjectInfo]:
 def _check_frame(
     store: ObjectStore, encrypted: set[Generation], findings: Findings, info: ObjectInfo
 ) -> tuple[ObjectInfo, str | None]:
-    """Find a flaw in the framing of an object; None if it has none, or its generation is not encrypted."""
+    """Find a flaw in the framing of an object; None if it has none. An object of a generation that is not encrypted
+    has one if it is."""
 
     def read(byte_range: ByteRange) -> bytes:
         with store.open(info.key, byte_range) as stream:
             return stream.read()
 
-    def check(ends: tuple[bytes, bytes]) -> None:
-        if ends != (MAGIC, MAGIC):
-            raise CorruptObjectError(info.key, "is not encrypted, though its generation is, or is cut off")
+    is_encrypted = layout.parse_generation(info.key) in encrypted
 
-    if layout.parse_generation(info.key) not in encrypted:
-        return info, None
+    def check(ends: tuple[bytes, bytes]) -> None:
+        if is_encrypted and ends != (MAGIC, MAGIC):
+            raise CorruptObjectError(info.key, "is not encrypted, though its generation is, or is cut off")
+        if not is_encrypted and ends == (MAGIC, MAGIC):
+            raise CorruptObjectError(info.key, EXCHANGED_CLAIM)
+
     try:
-        decrypted_size(info.key, info.size)
+        if is_encrypted:
+            decrypted_size(info.key, info.size)
+        elif info.size < 2 * len(MAGIC):
+            return info, None
         last = ByteRange(info.size - len(MAGIC), len(MAGIC))
         read_verified(lambda: (read(ByteRange(0, len(MAGIC))), read(last)), check)
     except CorruptObjectError as error:

@@ -87,7 +87,11 @@ def whole(folder: Path) -> bytes:
 
 
 def restored(tree: Command, *options: str, output: str = "out") -> bytes:
-    done = tree("restore", "replica", "-o", output, "--pattern", "*", *options)
+    return restored_of(tree, "replica", *options, output=output)
+
+
+def restored_of(tree: Command, place: str, *options: str, output: str = "out") -> bytes:
+    done = tree("restore", place, "-o", output, "--pattern", "*", *options)
     assert done.code == 0, done.err
     found = b"".join(path.read_bytes() for path in sorted((tree.folder / output).iterdir()))
     shutil.rmtree(tree.folder / output)
@@ -438,3 +442,92 @@ def test_a_killed_restore_leaves_no_content_in_its_journal(
     assert whole(tree.folder / "out") == log(tree)
     assert not left.exists()
     assert SECRET.encode() not in whole(tree.folder / "state")
+
+
+def rekey(tree: Command) -> str:
+    """Replicate more, for the holder of second.txt. Return the name of a file with both identities."""
+    configure(tree, f"{{recipients: [{key(tree, 'second.txt')}]}}")
+    append(tree, 3, RECORDS)
+    assert replicate(tree).code == 0
+    both = tree.folder / "both.txt"
+    both.write_text("".join((tree.folder / name).read_text() for name in ("key.txt", "second.txt")))
+    return "both.txt"
+
+
+def test_a_restore_that_needs_the_key_of_an_earlier_generation_is_refused_when_it_is_planned(tree: Command) -> None:
+    rekey(tree)
+    latest = claims(tree)[-1]["generation"]
+    for options in ((), ("--generation", latest)):
+        done = tree("restore", "replica", "-o", "out", "--dry-run", "--identity", "second.txt", *options)
+        assert (done.code, done.out) == (ExitCode.USAGE, "")
+        assert "epochs/00000001.json" in done.err
+        assert "second.txt does not read this generation" in done.err
+
+
+def test_an_encrypted_generation_before_a_plain_one_is_named_when_a_restore_is_planned(tree: Command) -> None:
+    configure(tree, "none")
+    append(tree, 3, RECORDS)
+    assert replicate(tree).code == 0
+    done = tree("restore", "replica", "-o", "out", "--dry-run")
+    assert (done.code, done.out) == (ExitCode.USAGE, "")
+    assert "is encrypted; name the file of your identity" in done.err
+
+
+def test_a_generation_that_holds_all_is_read_without_those_before_it(litelog: Command) -> None:
+    configure(litelog, f"{{recipients: [{key(litelog, 'key.txt')}]}}")
+    append(litelog, 3, RECORDS)
+    assert replicate(litelog).code == 0
+    rekey(litelog)
+    name = max(path.name for path in (litelog.folder / "replica/generations").iterdir())
+    latest = ("--generation", name[:12], "--identity", "second.txt")
+    assert restored(litelog, *latest) == log(litelog)
+    assert litelog("cat", "replica", *latest).out.splitlines() == RECORDS * 2
+    for verb in ("segments", "snapshots"):
+        assert litelog(verb, "replica", *latest, "--json").code == 0
+
+
+def test_one_file_of_identities_is_named(tree: Command) -> None:
+    key(tree, "other.txt")
+    done = tree("restore", "replica", "-o", "out", "--identity", "key.txt", "--identity", "other.txt")
+    assert (done.code, done.out) == (ExitCode.USAGE, "")
+    assert "--identity is given twice: write all identities into one file" in done.err
+
+
+def test_the_identity_of_a_command_comes_before_the_configured_one(tree: Command) -> None:
+    public = tree("key", "show", "key.txt").out.strip()
+    key(tree, "other.txt")
+    configure(tree, f"{{recipients: [{public}]}}", **{"identity-file": str(tree.folder / "other.txt")})
+    for place in ("replica", f"{CANARY}-log"):
+        assert tree("restore", place, "-o", "out", "--config", "c.yml").code == ExitCode.USAGE
+        assert restored_of(tree, place, "--config", "c.yml", "--identity", "key.txt") == log(tree)
+
+
+def rename_host(path: Path) -> None:
+    """Change a claim as somebody does who has no key, but knows how the CRC-32C is made."""
+    path.write_bytes(claims_of.encode(replace(claims_of.parse(path.read_bytes()), host="elsewhere")))
+
+
+@pytest.mark.parametrize(("harm", "said"), [(flip, "CRC-32C"), (rename_host, "its mac is wrong")])
+def test_verify_names_a_claim_that_was_changed_and_goes_on(tree: Command, harm, said: str) -> None:
+    both = rekey(tree)
+    harm(tree.folder / "replica/epochs/00000001.json")
+    later = max((tree.folder / "replica/generations").rglob("*.wal.lz4"))
+    cut(later)
+    done = tree("verify", "replica", "--identity", both, "--json")
+    assert (done.code, done.err) == (ExitCode.CORRUPTION, "")
+    found = {each["object"]: each["message"] for each in done.lines[0]["anomalies"] if each["harmful"]}
+    assert said in found["epochs/00000001.json"]
+    assert str(later.relative_to(tree.folder / "replica")) in found
+
+
+def test_a_claim_that_says_that_what_is_encrypted_is_not_is_named(tree: Command) -> None:
+    path = tree.folder / "replica/epochs/00000001.json"
+    path.write_bytes(claims_of.encode(replace(claims_of.parse(path.read_bytes()), encryption=None)))
+    for verb in (("restore", "replica", "-o", "out"), ("cat", "replica"), ("segments", "replica")):
+        done = tree(*verb, "--identity", "key.txt")
+        assert (done.code, done.out) == (ExitCode.CORRUPTION, "")
+        assert "is encrypted, though the claim of its generation says that it is not" in done.err
+    for identity in ((), ("--identity", "key.txt")):
+        done = tree("verify", "replica", "--json", *identity)
+        assert (done.code, done.err) == (ExitCode.CORRUPTION, "")
+        assert any("is encrypted, though" in each["message"] for each in done.lines[0]["anomalies"])

@@ -16,6 +16,7 @@ from litelog.retention.policy import GRACE_SECONDS, RetentionPolicy
 from litelog.units import format_count, format_size
 from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
+from litelog_cli.configured import options_of
 from litelog_cli.listed import identity_option
 from litelog_cli.output import echo, format_moment, format_time, json_time, print_json, print_table
 from litelog_cli.owner_state import require_readable
@@ -133,7 +134,7 @@ def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
             if is_log or replica.url == place:
                 found = True
                 retention, wal_retention = replica.retention.policy(), replica.wal_retention
-                yield _Replica(replica.url, log.path, replica.options, retention, wal_retention, replica.no_delete)
+                yield _Replica(replica.url, log.path, options_of(replica), retention, wal_retention, replica.no_delete)
     if not found and asked and "://" not in place:
         raise click.UsageError(f"{place}: neither a log nor a replica of the configuration")
     if not found:
