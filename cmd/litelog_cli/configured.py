@@ -132,10 +132,15 @@ AS_OF = "litelog_cli.as_of"
 """The key in click's context of the time that ``as_of_option`` states, in ISO 8601."""
 
 
+def is_as_of() -> bool:
+    """Whether ``--as-of`` is given."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(AS_OF) is not None
+
+
 def require_present(what: str) -> None:
     """Raise UsageError if ``--as-of`` is given: ``what`` is not a replica in S3, and has only its present state."""
-    context = click.get_current_context(silent=True)
-    if context is not None and context.meta.get(AS_OF) is not None:
+    if is_as_of():
         raise click.UsageError(f"--as-of reads earlier versions of objects in S3: it is not for {what}")
 
 

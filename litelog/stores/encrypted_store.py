@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.stores.capabilities import VersionListing
-    from litelog.stores.object_store import GenerationKeys, ObjectStore
+    from litelog.stores.decryption import GenerationKeys
+    from litelog.stores.object_store import ObjectStore
 
 READ_BYTES = 64 * RECORD_BYTES
 """The most bytes that one read of an encrypted object requests."""

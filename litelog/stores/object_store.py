@@ -13,7 +13,6 @@ from litelog.encryption.chunks import MAGIC
 from litelog.errors import (
     CorruptObjectError,
     DivergedError,
-    EncryptedError,
     NotEnoughMemoryError,
     PrunedError,
     StoreError,
@@ -23,6 +22,7 @@ from litelog.objects.position import MAX_EPOCH, ClaimName, Generation, Position
 from litelog.objects.position import generation as parse_generation
 from litelog.objects.wal_segment import MAX_HEADER_BYTES, decode_header
 from litelog.objects.wal_stream import StreamError
+from litelog.stores.decryption import require_readable, undecrypted
 from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 
 if TYPE_CHECKING:
@@ -43,9 +43,6 @@ READ_BYTES = 4 << 20
 
 MAX_KEY_CHARACTERS = 1024
 """The longest key in characters: S3 accepts 1,024 bytes. The layout's own keys have under 100, all ASCII."""
-
-EXCHANGED_CLAIM = "is encrypted, though the claim of its generation says that it is not"
-"""What is wrong with an encrypted object of a generation that is not encrypted."""
 
 _KEY = re.compile(r"[^/\x00\ud800-\udfff]+(?:/[^/\x00\ud800-\udfff]+)*")
 
@@ -195,33 +192,6 @@ class PassesWaiting(Protocol):
     @property
     def awaiting(self) -> ObjectStore:
         """The wrapped store."""
-
-
-class GenerationKeys(Protocol):
-    """Finds the keys of encrypted generations."""
-
-    def require_key(self, generation: Generation) -> None:
-        """Raise an error if the objects of a generation cannot be decrypted. At most two requests, once.
-
-        Raises:
-            WrongIdentityError, DowngradeError: The identities do not read it.
-            CorruptObjectError: The generation's claim is damaged, or somebody without the key changed it.
-            StoreError: A request failed.
-        """
-
-
-@runtime_checkable
-class Decrypts(Protocol):
-    """An optional capability of a store that decrypts what it reads. Wrappers pass it on."""
-
-    @property
-    def generation_keys(self) -> GenerationKeys | None:
-        """The keys; None if this store does not decrypt."""
-
-
-def generation_keys(store: ObjectStore) -> GenerationKeys | None:
-    """The keys with which a store decrypts; None if it does not have the capability."""
-    return store.generation_keys if isinstance(store, Decrypts) else None
 
 
 @runtime_checkable
@@ -501,11 +471,7 @@ class ObjectReplicaClient:
                 yield IndexedInfo(*parsed, info.size)
 
     def require_readable(self, claim: Claim) -> None:
-        keys = generation_keys(self.store)
-        if keys is not None:
-            keys.require_key(claim.generation)
-        elif claim.encryption is not None:
-            raise EncryptedError(claim.key)
+        require_readable(self.store, claim)
 
     def write_checkpoint(self, generation: Generation, number: int, body: Iterable[Buffer]) -> None:
         _require(generation)
@@ -593,9 +559,7 @@ def read_bounded(
             raise NotEnoughMemoryError(key) from error
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if (data.startswith(MAGIC) or data.endswith(MAGIC)) and layout.parse_generation(key) is not None:
-        if generation_keys(store) is None:
-            raise EncryptedError(key)
-        raise CorruptObjectError(key, EXCHANGED_CLAIM)
+        raise undecrypted(store, key)
     return data
 
 

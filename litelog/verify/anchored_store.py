@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from litelog.objects.layout import CLAIMS, parse_claim
 from litelog.reading.generations import away
-from litelog.stores.object_store import generation_keys
+from litelog.stores.decryption import generation_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.stores.object_store import ByteRange, GenerationKeys, ObjectInfo, ObjectStore
+    from litelog.stores.decryption import GenerationKeys
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
 
 
 class AnchoredStore:

@@ -12,7 +12,8 @@ from litelog.objects import claim as claims
 from litelog.objects.layout import claim_key, parse_claim, wal_prefix
 from litelog.objects.position import Generation, Position, epoch_of
 from litelog.reading.fetch import READ_ATTEMPTS
-from litelog.stores.object_store import generation_keys, read_bounded
+from litelog.stores.decryption import generation_keys
+from litelog.stores.object_store import read_bounded
 from litelog.verify.findings import AnomalyKind, anomaly_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from litelog.objects import layout
 from litelog.objects.position import Position
 from litelog.reading.fetch import OrderedPool, read_verified
 from litelog.stores.capabilities import kept_versions
-from litelog.stores.object_store import EXCHANGED_CLAIM, ByteRange, ordered
+from litelog.stores.decryption import EXCHANGED_CLAIM
+from litelog.stores.object_store import ByteRange, ordered
 from litelog.system.clock import SystemClock
 from litelog.verify.anchored_store import AnchoredStore
 from litelog.verify.claims import ClaimReader

@@ -454,7 +454,7 @@ def rekey(tree: Command) -> str:
     return "both.txt"
 
 
-def test_a_restore_that_needs_the_key_of_an_earlier_generation_is_refused_when_it_is_planned(tree: Command) -> None:
+def test_a_restore_without_the_key_of_an_earlier_generation_is_refused(tree: Command) -> None:
     rekey(tree)
     latest = claims(tree)[-1]["generation"]
     for options in ((), ("--generation", latest)):
@@ -464,7 +464,7 @@ def test_a_restore_that_needs_the_key_of_an_earlier_generation_is_refused_when_i
         assert "second.txt does not read this generation" in done.err
 
 
-def test_an_encrypted_generation_before_a_plain_one_is_named_when_a_restore_is_planned(tree: Command) -> None:
+def test_a_restore_with_no_key_for_an_earlier_generation_is_refused(tree: Command) -> None:
     configure(tree, "none")
     append(tree, 3, RECORDS)
     assert replicate(tree).code == 0

@@ -16,7 +16,7 @@ from litelog.units import format_count, format_duration, format_iso, format_size
 from litelog_cli.arguments import FORMAT, PLACE, SAMPLE, opened_replica
 from litelog_cli.checkpoints import CheckpointOptions, checkpoint_options, follow_task, read_task
 from litelog_cli.config_file import choose_state_dir, read_config
-from litelog_cli.configured import find_replica
+from litelog_cli.configured import find_replica, is_as_of, require_present
 from litelog_cli.journals import GAZETTE, verify_fragments
 from litelog_cli.listed import as_of_option, replica_config_option
 from litelog_cli.local_logs import check_local, find_local_check, local_exit_code, local_verdict, print_local
@@ -161,7 +161,8 @@ def verify(**arguments: Any) -> int:
         return _verify_journal(options)
     place, pattern, config_file = options.replica_url, options.pattern, options.config_file
     check = find_local_check(place, options.format_name, pattern, config_file, only_local=options.local)
-    if check is None or not (check.is_all or _replica_option(options) is None):
+    is_of_replica = _replica_option(options) is not None or is_as_of()
+    if check is None or (is_of_replica and not check.is_all):
         return _verify_replica(options, None)
     _refuse_options(options, "a log's own files")
     local = check_local(check, shown=not (options.quiet or options.as_json))
@@ -279,6 +280,7 @@ def _refuse_options(options: VerifyOptions, checked: str) -> None:
     option = _replica_option(options)
     if option is not None:
         raise click.UsageError(f"{option} is not for {checked}")
+    require_present(checked)
 
 
 def _replica_option(options: VerifyOptions) -> str | None:
