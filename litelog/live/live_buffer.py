@@ -236,7 +236,7 @@ class LiveBuffer:
         while not self._stopped:
             wait = RETRY_SECONDS
             try:
-                # Armed before the sync begins, which bounds what is read: what is appended later wakes the thread again.
+                # Armed before the sync begins, which bounds what is read: what is appended later wakes it again.
                 armed = signal.arm()
                 if self._follower is not None:
                     self._follower.begin_sync()

@@ -55,8 +55,8 @@ class WantedForms(Generic[Run]):
                 del self._readers[kind], self._encoders[kind]
 
     def encode(self, run: Run) -> None:
-        """Encode a short run in all wanted forms. If one cannot be made, for whatever reason, its readers get the error:
-        they encode the run again."""
+        """Encode a short run in all wanted forms. If one cannot be made, its readers get the error: they encode the run
+        again."""
         if not self._encoders or run.size > MOST_BYTES:
             return
         with self._lock:

@@ -5,7 +5,8 @@ Clocks are arguments of the library, so they are not replaced. These names are, 
 - ``threading`` and ``ThreadPoolExecutor``: locks, conditions, events and pools are made in some thirty places, by the
   class that uses each. As arguments they would be a parameter of each of these classes, for this one purpose.
 - ``Random``: a back-off draws from its own generator, unless the code that makes it passes one.
-- ``open_writable_store``, ``find_identities`` and ``read_boot_id``: they give a daemon its stores, and the boot of its machine.
+- ``open_writable_store``, ``find_identities`` and ``read_boot_id``: they give a daemon its stores, and the boot of its
+  machine.
 
 So the whole library runs unchanged, in any number of simulated processes.
 """
