@@ -4,12 +4,19 @@
 struct crc {
     uint32_t polynomial;
     uint32_t table[8][256];
-    uint64_t near[2], far[2], farthest[2]; /* factors that move 16 bytes by 16 bytes, by 64, and by 256 */
+    uint64_t by_16[2], by_32[2], by_64[2], by_128[2], by_256[2]; /* factors that move 16 bytes by so many */
     int has_instruction;                   /* whether the processor has one for this polynomial */
 };
 
 static struct crc crc32c = {.polynomial = 0x82F63B78}, crc32 = {.polynomial = 0xEDB88320};
-static int can_fold, can_fold_wide;
+static int can_fold, can_fold_pairs, can_fold_wide;
+
+/* Older versions of GCC compile the instruction for registers of 32 bytes only together with AVX-512. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define CAN_BUILD_PAIRS 1
+#else
+#define CAN_BUILD_PAIRS 0
+#endif
 
 /* x to the power of `exponent`, modulo the polynomial, as a factor for a multiplication without carries. */
 static uint64_t factor(uint32_t polynomial, int exponent)
@@ -19,6 +26,12 @@ static uint64_t factor(uint32_t polynomial, int exponent)
     while (exponent--)
         value = value & 1 ? value >> 1 ^ polynomial : value >> 1;
     return (uint64_t)value << 1;
+}
+
+static void prepare_factors(uint32_t polynomial, int distance, uint64_t *factors)
+{
+    factors[0] = factor(polynomial, 8 * distance + 32);
+    factors[1] = factor(polynomial, 8 * distance - 32);
 }
 
 static void prepare(struct crc *crc)
@@ -36,12 +49,11 @@ static void prepare(struct crc *crc)
 
             crc->table[after][byte] = value >> 8 ^ crc->table[0][value & 0xFF];
         }
-    crc->near[0] = factor(crc->polynomial, 128 + 32);
-    crc->near[1] = factor(crc->polynomial, 128 - 32);
-    crc->far[0] = factor(crc->polynomial, 512 + 32);
-    crc->far[1] = factor(crc->polynomial, 512 - 32);
-    crc->farthest[0] = factor(crc->polynomial, 2048 + 32);
-    crc->farthest[1] = factor(crc->polynomial, 2048 - 32);
+    prepare_factors(crc->polynomial, 16, crc->by_16);
+    prepare_factors(crc->polynomial, 32, crc->by_32);
+    prepare_factors(crc->polynomial, 64, crc->by_64);
+    prepare_factors(crc->polynomial, 128, crc->by_128);
+    prepare_factors(crc->polynomial, 256, crc->by_256);
 }
 
 __attribute__((constructor)) static void prepare_all(void)
@@ -51,6 +63,8 @@ __attribute__((constructor)) static void prepare_all(void)
 #if defined(__x86_64__)
     __builtin_cpu_init();
     can_fold = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    can_fold_pairs = can_fold && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
+    can_fold_pairs &= CAN_BUILD_PAIRS;
     can_fold_wide = can_fold && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
     crc32c.has_instruction = __builtin_cpu_supports("sse4.2");
 #endif
@@ -85,7 +99,13 @@ static uint32_t take_words(const struct crc *crc, uint32_t state, bytes at, int6
     _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(value, factors, 0x00),                                          \
                               _mm512_clmulepi64_epi128(value, factors, 0x11), onto, 0x96)
 
-enum { FOLDED_BYTES = 64, WIDE_BYTES = 256, LONG_BYTES = 384 };
+#define LOAD_PAIR(place) _mm256_loadu_si256((const __m256i *)(place))
+#define MOVE_PAIR(value, factors, onto)                                                                                \
+    _mm256_xor_si256(onto, _mm256_xor_si256(_mm256_clmulepi64_epi128(value, factors, 0x00),                            \
+                                            _mm256_clmulepi64_epi128(value, factors, 0x11)))
+
+enum { FOLDED_BYTES = 64, PAIR_BYTES = 128, WIDE_BYTES = 256, LONG_BYTES = 384, LONG_PAIR_BYTES = 256 };
+enum { SOON_BYTES = 4096 }; /* how far ahead bytes are asked for, which may lie outside of the buffer: a page */
 
 /* As take_words, with the processor's own instruction for CRC-32C. */
 __attribute__((target("sse4.2"))) static inline uint32_t take_instructed(uint32_t state, bytes at, int64_t count)
@@ -118,7 +138,7 @@ static inline uint32_t take_rest(const struct crc *crc, uint32_t state, bytes at
 __attribute__((target("pclmul,sse4.1"))) static inline uint32_t fold_rest(const struct crc *crc, __m128i value, bytes at,
                                                                           int64_t count)
 {
-    __m128i factors = LOAD(crc->near);
+    __m128i factors = LOAD(crc->by_16);
     uint8_t rest[16];
 
     for (; count >= 16; at += 16, count -= 16)
@@ -132,7 +152,7 @@ __attribute__((target("pclmul,sse4.1"))) static inline uint32_t fold_rest(const 
 __attribute__((target("pclmul,sse4.1"))) static uint32_t fold(const struct crc *crc, uint32_t state, bytes at,
                                                               int64_t count)
 {
-    __m128i factors = LOAD(crc->far), a = LOAD(at), b = LOAD(at + 16), c = LOAD(at + 32), d = LOAD(at + 48);
+    __m128i factors = LOAD(crc->by_64), a = LOAD(at), b = LOAD(at + 16), c = LOAD(at + 32), d = LOAD(at + 48);
 
     a = _mm_xor_si128(a, _mm_cvtsi32_si128((int)state));
     for (at += 64, count -= 64; count >= 64; at += 64, count -= 64) {
@@ -141,21 +161,53 @@ __attribute__((target("pclmul,sse4.1"))) static uint32_t fold(const struct crc *
         c = _mm_xor_si128(MOVE(c, factors), LOAD(at + 32));
         d = _mm_xor_si128(MOVE(d, factors), LOAD(at + 48));
     }
-    factors = LOAD(crc->near);
+    factors = LOAD(crc->by_16);
     a = _mm_xor_si128(MOVE(a, factors), b);
     a = _mm_xor_si128(MOVE(a, factors), c);
     a = _mm_xor_si128(MOVE(a, factors), d);
     return fold_rest(crc, a, at, count);
 }
 
+#if CAN_BUILD_PAIRS
+/* As `fold`, in registers of 32 bytes; `count` is at least 128. The processor asks for the bytes after these only up to
+   the end of a page. */
+__attribute__((target("avx2,vpclmulqdq,pclmul,sse4.1"))) static uint32_t fold_pairs(const struct crc *crc,
+                                                                                    uint32_t state, bytes at,
+                                                                                    int64_t count)
+{
+    __m256i factors = _mm256_broadcastsi128_si256(LOAD(crc->by_128)), a = LOAD_PAIR(at), b = LOAD_PAIR(at + 32);
+    __m256i c = LOAD_PAIR(at + 64), d = LOAD_PAIR(at + 96);
+    __m128i value;
+
+    a = _mm256_xor_si256(a, _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)state)));
+    for (at += 128, count -= 128; count >= 128; at += 128, count -= 128) {
+        __builtin_prefetch((const void *)((uintptr_t)at + SOON_BYTES));
+        __builtin_prefetch((const void *)((uintptr_t)at + SOON_BYTES + 64));
+        a = MOVE_PAIR(a, factors, LOAD_PAIR(at));
+        b = MOVE_PAIR(b, factors, LOAD_PAIR(at + 32));
+        c = MOVE_PAIR(c, factors, LOAD_PAIR(at + 64));
+        d = MOVE_PAIR(d, factors, LOAD_PAIR(at + 96));
+    }
+    factors = _mm256_broadcastsi128_si256(LOAD(crc->by_32));
+    b = MOVE_PAIR(a, factors, b);
+    c = MOVE_PAIR(b, factors, c);
+    d = MOVE_PAIR(c, factors, d);
+    for (; count >= 32; at += 32, count -= 32)
+        d = MOVE_PAIR(d, factors, LOAD_PAIR(at));
+    value = _mm_xor_si128(MOVE(_mm256_castsi256_si128(d), LOAD(crc->by_16)), _mm256_extracti128_si256(d, 1));
+    _mm256_zeroupper(); /* as in fold_wide */
+    return fold_rest(crc, value, at, count);
+}
+#endif
+
 /* As `fold`, in registers of 64 bytes; `count` is at least 256. */
 __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.1"))) static uint32_t fold_wide(const struct crc *crc,
                                                                                       uint32_t state, bytes at,
                                                                                       int64_t count)
 {
-    __m512i factors = _mm512_broadcast_i32x4(LOAD(crc->farthest)), a = LOAD_WIDE(at), b = LOAD_WIDE(at + 64);
+    __m512i factors = _mm512_broadcast_i32x4(LOAD(crc->by_256)), a = LOAD_WIDE(at), b = LOAD_WIDE(at + 64);
     __m512i c = LOAD_WIDE(at + 128), d = LOAD_WIDE(at + 192);
-    __m128i near = LOAD(crc->near), value;
+    __m128i near = LOAD(crc->by_16), value;
 
     a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state)));
     for (at += 256, count -= 256; count >= 256; at += 256, count -= 256) {
@@ -164,7 +216,7 @@ __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.1"))) static uint32_t fold
         c = MOVE_WIDE(c, factors, LOAD_WIDE(at + 128));
         d = MOVE_WIDE(d, factors, LOAD_WIDE(at + 192));
     }
-    factors = _mm512_broadcast_i32x4(LOAD(crc->far));
+    factors = _mm512_broadcast_i32x4(LOAD(crc->by_64));
     b = MOVE_WIDE(a, factors, b);
     c = MOVE_WIDE(b, factors, c);
     d = MOVE_WIDE(c, factors, d);
@@ -181,15 +233,31 @@ __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.1"))) static uint32_t fold
 }
 #endif
 
+#if defined(__x86_64__)
+/* The state after `count` bytes, at least 64 and a multiple of 16, in the widest registers that pay. */
+static inline uint32_t fold_any(const struct crc *crc, uint32_t state, bytes at, int64_t count)
+{
+    if (can_fold_wide && count >= WIDE_BYTES)
+        return fold_wide(crc, state, at, count);
+#if CAN_BUILD_PAIRS
+    if (can_fold_pairs && count >= PAIR_BYTES)
+        return fold_pairs(crc, state, at, count);
+#endif
+    return fold(crc, state, at, count);
+}
+#endif
+
 static uint32_t checksum(const struct crc *crc, bytes at, int64_t count)
 {
     uint32_t state = 0xFFFFFFFF;
 
 #if defined(__x86_64__)
-    if (can_fold && count >= (crc->has_instruction ? LONG_BYTES : FOLDED_BYTES)) {
+    int64_t instructed = can_fold_pairs ? LONG_PAIR_BYTES : LONG_BYTES;
+
+    if (can_fold && count >= (crc->has_instruction ? instructed : FOLDED_BYTES)) {
         int64_t whole = count & ~(int64_t)15;
 
-        state = can_fold_wide && whole >= WIDE_BYTES ? fold_wide(crc, state, at, whole) : fold(crc, state, at, whole);
+        state = fold_any(crc, state, at, whole);
         at += whole;
         count -= whole;
     }

@@ -136,7 +136,7 @@ def test_checksums_are_those_of_a_slow_walk(
     assert find_frames(memoryview(found), 0, layout).tolist() == check_slowly(found, layout)
 
 
-@pytest.mark.parametrize("size", [*range(80), 1000, 70_000])
+@pytest.mark.parametrize("size", [*range(80), *range(112, 145), *range(240, 290), *range(368, 420, 7), 1000, 70_000])
 def test_a_checksum_is_right_for_frames_of_any_size(size: int) -> None:
     for layout in LAYOUTS:
         data = build_checked(layout, [size, 3], random.Random(size))
