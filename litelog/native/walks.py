@@ -98,18 +98,6 @@ class TakenMessages(NamedTuple):
     """If so, two rows: where each value begins in ``values``, and its length."""
 
 
-class CommitBodies(NamedTuple):
-    """The records of commits of litelog's own format."""
-
-    columns: Int64s
-    """Rows: sequence, time, start and length of the value; and of the key, if keys were asked for."""
-    firsts: Int64s
-    """The number of each commit's first record."""
-    lowest: int
-    highest: int
-    """The bounds of the times."""
-
-
 def find_frames(data: memoryview, start: int, layout: FrameLayout) -> Int64s | None:
     """Find the whole frames from ``start`` on, up to the first with a length that cannot be, or a wrong checksum.
 
@@ -167,20 +155,6 @@ def take_messages(data: memoryview, start: int, layout: FrameLayout, *, copies: 
         values=values.data[:value_bytes] if copies else None,
         places=columns[:, :records].copy() if copies else columns,
     )
-
-
-def take_bodies(data: memoryview, positions: Sequence[int], total: int, *, with_keys: bool) -> CommitBodies | None:
-    """Read the ``total`` records of the commits at ``positions`` in litelog's own format. None without the library, and
-    if it is not sure that the columns of each commit fill its body."""
-    library = load()
-    if library is None or total < 1:
-        return None
-    columns, firsts = np.empty((6 if with_keys else 4, total), np.int64), np.empty(len(positions), np.int64)
-    places, bounds = np.array(positions, np.int64), np.empty(2, np.int64)
-    given = (read(data), len(data), places, len(places), int(with_keys))
-    if call(library.litelog_take_bodies, *given, columns, total, firsts, bounds) != total:
-        return None
-    return CommitBodies(columns, firsts, int(bounds[0]), int(bounds[1]))
 
 
 def find_records(data: memoryview, begins: Int64s, ends: Int64s, counts: Int64s) -> Int64s | None:

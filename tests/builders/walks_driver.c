@@ -360,6 +360,46 @@ static int64_t try_bodies(uint8_t *work)
     return found;
 }
 
+/* Commits with sequences and checksums. Without damage, all of them are found. */
+static int64_t try_commits(uint8_t *work)
+{
+    int64_t commits = 1 + (int64_t)draw(4), size, records, flags, capacity, total, found, start;
+    int64_t run[4] = {(int64_t)draw(9), 0}, *columns, *bounds, *firsts, sequence = run[0], keyed;
+    uint8_t *end = work, *data;
+
+    for (int64_t each = 0; each < commits; each++) {
+        uint8_t *at = end;
+        uint32_t value;
+
+        end = put_commit(at);
+        memcpy(at, &sequence, 8);
+        sequence += at[16];
+        value = checksum(&crc32c, at, end - at - 4);
+        memcpy(end - 4, &value, 4);
+    }
+    size = end - work;
+    if (draw(2))
+        damage(work, &size);
+    data = exact(work, size);
+    start = draw(9) ? 0 : odd_number(size);
+    capacity = litelog_count_commits(data, size, start, &records, &flags);
+    keyed = draw(9) ? flags & KEYED : (int64_t)draw(2);
+    capacity = draw(9) ? capacity : (int64_t)draw((uint64_t)capacity + 1);
+    total = draw(9) ? records : (int64_t)draw((uint64_t)records + 1);
+    columns = fresh((keyed ? 48 : 32) * total);
+    bounds = fresh(8 * (capacity + 1));
+    firsts = fresh(8 * capacity);
+    found = litelog_take_commits(data, size, start, draw(9) ? 1 << 20 : odd_number(size), keyed, columns, total, bounds,
+                                 firsts, capacity, run);
+    if (found > capacity || (found && (bounds[found] > size || firsts[found - 1] >= total)))
+        abort();
+    free(columns);
+    free(bounds);
+    free(firsts);
+    free(data);
+    return found ? found : -1;
+}
+
 /* A message of NetLog: a plain one, or a set of others. */
 static uint8_t *put_message(uint8_t *at, int may_hold_others)
 {
@@ -436,21 +476,21 @@ int main(int count, char **arguments)
 {
     int64_t (*const tries[])(uint8_t *) = {try_frames,  try_records, try_commands,
                                            try_entries, try_batches, try_messages,
-                                           try_bodies,  try_digests};
-    int64_t good[8] = {0}, refused[8] = {0};
+                                           try_bodies,  try_commits, try_digests};
+    int64_t good[9] = {0}, refused[9] = {0};
     uint8_t *work = fresh(1 << 16);
     long rounds = count > 2 ? atol(arguments[2]) : 1000;
 
     memset(work, 0, 1 << 16);
     state = (count > 1 ? strtoull(arguments[1], 0, 10) : 1) * 2 + 1;
     while (rounds--)
-        for (int each = 0; each < 8; each++) {
+        for (int each = 0; each < 9; each++) {
             int64_t found = tries[each](work);
 
             good[each] += found > 0;
             refused[each] += found < 0;
         }
-    for (int each = 0; each < 8; each++)
+    for (int each = 0; each < 9; each++)
         printf("%lld %lld\n", (long long)good[each], (long long)refused[each]);
     free(work);
     return 0;

@@ -5,6 +5,9 @@ Specified in litelog/formats/README.md#damage.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from litelog.codec.checksum import crc32c
@@ -23,7 +26,11 @@ from litelog.formats.litelog.encoding import (
 )
 from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
 from litelog.native import walks
+from litelog.native.commit_rows import take_commits
 from litelog.native.walks import Checksum, FrameLayout
+
+if TYPE_CHECKING:
+    from litelog.native.commit_rows import CommitBodies
 
 SEARCH_CHUNK_WORDS = 1 << 17  # 1 MiB: temporary arrays stay in the processor's cache
 FEW_BYTES = 4 << 10
@@ -56,6 +63,21 @@ class Walk:
     tail: Tail
     damage: Damage | None = None
     wanted: int = 0
+    bodies: CommitBodies | None = None
+    """The records of the commits, if they were asked for, and the compiled library is sure of all of them."""
+
+
+def walk_bodies(name: str, data: memoryview, offset: int, start: int, expect: Expectation) -> Walk:
+    """As ``walk``, and read the records in the same pass, if that can be done."""
+    taken = None
+    if len(data) - start >= FEW_BYTES:
+        taken = take_commits(data, start, expect.sequence, expect.epoch, MAX_COMMIT_BYTES)
+    if taken is not None:
+        # Where the library stops, the bytes are looked at here: a commit that it leaves counts with those before it.
+        rest = _walk(name, data, offset, taken.end, Expectation(taken.next, taken.epoch), taken.end)
+        if not rest.positions:
+            return replace(rest, positions=taken.positions, bodies=taken.bodies)
+    return walk(name, data, offset, start, expect)
 
 
 def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectation) -> Walk:
@@ -63,10 +85,14 @@ def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectati
 
     Checks every header and checksum. ``Bodies`` checks the columns inside.
     """
+    return _walk(name, data, offset, start, expect, _check_frames(data, start))
+
+
+def _walk(name: str, data: memoryview, offset: int, start: int, expect: Expectation, checked_end: int) -> Walk:
+    """As ``walk``. Up to ``checked_end``, commits that their lengths show have the right checksums."""
     size, position, expected, newest = len(data), start, expect.sequence, expect.epoch
     if expected is None and size - position >= MIN_COMMIT_BYTES:
         expected = HEADER.unpack_from(data, position)[0]
-    checked_end = _check_frames(data, start)
     positions: list[int] = []
     found, unpack, checksum, fixed_bytes = positions.append, HEADER.unpack_from, crc32c, FIXED_BYTES
     while (left := size - position) >= MIN_COMMIT_BYTES:

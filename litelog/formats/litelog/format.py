@@ -9,7 +9,7 @@ from litelog.errors import SequenceGapError
 from litelog.formats.columns import Columns
 from litelog.formats.litelog.commit_batch import Commits
 from litelog.formats.litelog.commit_columns import Bodies
-from litelog.formats.litelog.commit_walk import Walk, find_commit, walk
+from litelog.formats.litelog.commit_walk import Walk, find_commit, walk, walk_bodies
 from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
 from litelog.formats.litelog.small_commit import SmallCommit
 from litelog.formats.litelog.taken_bodies import TakenBodies
@@ -49,7 +49,7 @@ class LitelogFormat(NumberedFormat):
             return None
 
     def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:
-        found = _walk_segment(name, data, offset, expect)
+        found = _walk_segment(name, data, offset, expect, with_bodies=not known)
         bodies = _check(name, data, offset, found) if found.positions and not known else None
         return _describe(data, offset, found, bodies)
 
@@ -58,7 +58,7 @@ class LitelogFormat(NumberedFormat):
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
-        found = _walk_segment(name, data, offset, expect)
+        found = _walk_segment(name, data, offset, expect, with_bodies=True)
         if not found.positions:
             return _describe(data, offset, found, None), Columns.empty(data, has_timestamps=True)
         bodies = _check(name, data, offset, found)
@@ -86,7 +86,7 @@ class LitelogFormat(NumberedFormat):
         return [Commit(*facts) for facts in zip(*(column.tolist() for column in columns), strict=True)]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
-        found = _walk_segment(name, data, offset, expect)
+        found = _walk_segment(name, data, offset, expect, with_bodies=True)
         if not found.positions:
             return Columns.empty(data, has_timestamps=True)
         return _check(name, data, offset, found).columns(_first_sequence(data, found))
@@ -94,6 +94,8 @@ class LitelogFormat(NumberedFormat):
 
 def _check(name: str, data: memoryview, offset: int, found: Walk) -> Bodies | SmallCommit | TakenBodies:
     """Check the columns of a walk's commits, of which there is at least one. Raises CorruptCommitError."""
+    if found.bodies is not None:
+        return TakenBodies(data, found.bodies)
     if len(found.positions) == 1 and (small := SmallCommit.read(data, found.positions[0])) is not None:
         return small
     records = (found.next or 0) - _first_sequence(data, found)
@@ -132,17 +134,18 @@ def _first_sequence(data: memoryview, found: Walk) -> int:
     return int.from_bytes(data[at : at + 8], "little")
 
 
-def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> Walk:
+def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation, *, with_bodies: bool = False) -> Walk:
     """The walk over ``data``; at offset 0 the header is checked first, and belongs to the run with the first commit."""
+    step = walk_bodies if with_bodies else walk
     if offset:
-        return walk(name, data, offset, 0, expect)
+        return step(name, data, offset, 0, expect)
     named = _NAMES.require_sequence(name)
     header = check_header(name, data, named, expect.epoch)
     if isinstance(header, Walk):
         return header
     if expect.sequence is not None and expect.sequence != named:
         raise SequenceGapError(name, 0, expect.sequence, named)
-    found = walk(name, data, 0, SEGMENT_HEADER_BYTES, Expectation(named, expect.epoch))
+    found = step(name, data, 0, SEGMENT_HEADER_BYTES, Expectation(named, expect.epoch))
     if found.positions:
         return found
     wanted = SEGMENT_HEADER_BYTES + found.wanted if found.wanted else 0

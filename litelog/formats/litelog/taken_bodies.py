@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 
 from litelog.dataclass import dataclass
 from litelog.formats.columns import Columns
-from litelog.formats.litelog.encoding import KEYED
-from litelog.native import walks
+from litelog.native import commit_rows
 
 if TYPE_CHECKING:
-    from litelog.native.walks import CommitBodies
-
-_FLAGS_AT = 23
+    from litelog.native.commit_rows import CommitBodies
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +26,7 @@ class TakenBodies:
     def read(cls, data: memoryview, positions: list[int], records: int) -> TakenBodies | None:
         """Read the commits at ``positions``, whose headers and checksums are right. None without the library, and if
         the columns of a commit do not fill its body exactly."""
-        keyed = any(data[position + _FLAGS_AT] & KEYED for position in positions)
-        found = walks.take_bodies(data, positions, records, with_keys=keyed)
+        found = commit_rows.take_bodies(data, positions, records)
         return None if found is None else cls(data, found)
 
     def time_range(self) -> tuple[int, int]:

@@ -1,0 +1,119 @@
+"""Commits of litelog's own format, checked, and the rows of their records, in one pass of the compiled library.
+
+``formats/litelog`` does the same with NumPy where the library is missing, and for commits that it leaves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from litelog.native.library import has_fast_checksums, load
+from litelog.native.walks import call, read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+
+_KEYED = 1
+_FLAGS_AT = 23
+_COLUMNS, _KEYED_COLUMNS = 4, 6
+_EPOCH = 1
+_MAX, _MIN = (1 << 63) - 1, -1 << 63
+
+
+class CommitBodies(NamedTuple):
+    """The records of commits."""
+
+    columns: Int64s
+    """Rows: sequence, time, start and length of the value; and of the key, if any commit has keys."""
+    firsts: Int64s
+    """The number of each commit's first record."""
+    lowest: int
+    highest: int
+    """The bounds of the times."""
+
+
+class TakenCommits(NamedTuple):
+    """At least one commit, and what was read of all of them in one pass."""
+
+    positions: list[int]
+    """Where each commit begins."""
+    end: int
+    """Where the last one ends."""
+    next: int
+    """The sequence after its last record."""
+    epoch: int
+    bodies: CommitBodies
+
+
+def take_bodies(data: memoryview, positions: Sequence[int], total: int) -> CommitBodies | None:
+    """Read the ``total`` records of the commits at ``positions``, whose headers and checksums are right.
+
+    Returns:
+        None without the library, and if it is not sure that the columns of each commit fill its body.
+    """
+    library = load()
+    if library is None or total < 1:
+        return None
+    keyed = _have_keys(data, positions)
+    columns, firsts = _make_columns(total, keyed=keyed), np.empty(len(positions), np.int64)
+    places, bounds = np.array(positions, np.int64), np.empty(2, np.int64)
+    given = (read(data), len(data), places, len(places), int(keyed))
+    if call(library.litelog_take_bodies, *given, columns, total, firsts, bounds) != total:
+        return None
+    return CommitBodies(columns, firsts, int(bounds[0]), int(bounds[1]))
+
+
+def take_commits(
+    data: memoryview, start: int, sequence: int | None, epoch: int, most_bytes: int
+) -> TakenCommits | None:
+    """Find the commits from ``start`` on, up to the first that is not plainly right, and read their records.
+
+    Args:
+        data: The buffer.
+        start: Where a commit begins in it.
+        sequence: That of the first record; None: the one that the first commit states.
+        epoch: The lowest epoch.
+        most_bytes: Of a commit.
+
+    Returns:
+        None if there is none; without the library; and if it would compute checksums slowly.
+    """
+    library = load()
+    if library is None or not has_fast_checksums():
+        return None
+    source, size, stated = read(data), len(data), np.empty(2, np.int64)
+    capacity = call(library.litelog_count_commits, source, size, start, stated, stated[1:])
+    if not capacity:
+        return None
+    total, flags = stated.tolist()
+    expected = int.from_bytes(data[start : start + 8], "little") if sequence is None else sequence
+    if expected > _MAX:
+        return None
+    keyed = bool(flags & _KEYED)
+    columns, numbers = _make_columns(total, keyed=keyed), np.empty(2 * capacity + 1, np.int64)
+    run = np.array([expected, 0, _MAX, _MIN], np.int64)
+    run.view(np.uint64)[_EPOCH] = epoch
+    given = (source, size, start, most_bytes, int(keyed), columns, total, numbers, numbers[capacity + 1 :], capacity)
+    found = call(library.litelog_take_commits, *given, run)
+    if not found:
+        return None
+    following, _, lowest, highest = run.tolist()
+    *positions, end = numbers[: found + 1].tolist()
+    if found < capacity and keyed and not _have_keys(data, positions):
+        columns = columns[:_COLUMNS]
+    bodies = CommitBodies(columns[:, : following - expected], numbers[capacity + 1 :][:found], lowest, highest)
+    return TakenCommits(positions, end, following, int(run.view(np.uint64)[_EPOCH]), bodies)
+
+
+def _have_keys(data: memoryview, positions: Sequence[int]) -> bool:
+    return any(data[position + _FLAGS_AT] & _KEYED for position in positions)
+
+
+def _make_columns(records: int, *, keyed: bool) -> Int64s:
+    return np.empty((_KEYED_COLUMNS if keyed else _COLUMNS, records), np.int64)
