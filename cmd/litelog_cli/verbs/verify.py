@@ -231,7 +231,8 @@ def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
     else:
         if local is not None:
             echo()
-        _print(report, scope, drill, has_keys=bool(options.trusted_keys))
+        is_expected = checkpoints.exit_code == ExitCode.DONE
+        _print(report, scope, drill, has_keys=bool(options.trusted_keys), is_expected=is_expected)
         checkpoints.show()
         if local is not None and local_exit_code(local, strict=options.strict) is not ExitCode.DONE:
             echo(f"the log's own files: {local_verdict(local)}")
@@ -345,7 +346,7 @@ def _is_unchecked(report: VerifyReport) -> bool:
     return 0 < report.share < 1 and not report.content_bytes and bool(report.sealed_segments + report.wal_segments)
 
 
-def _print(report: VerifyReport, scope: Scope, drill: DrillResult | None, *, has_keys: bool) -> None:
+def _print(report: VerifyReport, scope: Scope, drill: DrillResult | None, *, has_keys: bool, is_expected: bool) -> None:
     columns = ("generation", "relation", "state", "end", "next", "snapshots", "sealed", "WAL")
     rows = [
         (
@@ -373,7 +374,7 @@ def _print(report: VerifyReport, scope: Scope, drill: DrillResult | None, *, has
     for name in report.unknown_formats:
         echo(f"format {name} is not installed here: its commits were not checked")
     echo()
-    for line in summary(report, scope, drill, has_keys=has_keys):
+    for line in summary(report, scope, drill, has_keys=has_keys, is_expected=is_expected):
         echo(line)
 
 
@@ -417,8 +418,16 @@ def _about_versions(report: VerifyReport) -> Iterator[str]:
         )
 
 
-def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None, *, has_keys: bool = False) -> Iterator[str]:
-    """Yield what was read and compared, and the verdict at the end. ``has_keys``: whether --trusted-key is given."""
+def summary(
+    report: VerifyReport,
+    scope: Scope,
+    drill: DrillResult | None,
+    *,
+    has_keys: bool = False,
+    is_expected: bool = True,
+) -> Iterator[str]:
+    """Yield what was read and compared, and the verdict at the end. ``has_keys``: whether --trusted-key is given.
+    ``is_expected``: whether the replica is as the checkpoints say."""
     if report.hidden:
         yield (
             f"looked at the names, sizes and framing of {format_count(report.hidden, 'object')} "
@@ -449,7 +458,13 @@ def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None, *, ha
     yield from _about_versions(report)
     if drill is not None:
         yield str(drill)
-    yield _verdict(report, drill)
+    verdict = _verdict(report, drill)
+    yield verdict if is_expected else verdict.replace(WELL, AGREES)
+
+
+WELL = "all is well"
+AGREES = "the objects agree with each other"
+"""Instead of ``WELL``, for a replica that is not as expected."""
 
 
 def _verdict(report: VerifyReport, drill: DrillResult | None) -> str:
@@ -467,6 +482,6 @@ def _verdict(report: VerifyReport, drill: DrillResult | None) -> str:
             drill is not None and drill.error is not None,
             "the replica holds all that its writers promised, but it could NOT be restored here",
         ),
-        (True, "all is well" + (f" (leftovers that no reader needs: {lying})" if lying else "")),
+        (True, WELL + (f" (leftovers that no reader needs: {lying})" if lying else "")),
     )
     return next(words for holds, words in verdicts if holds)
