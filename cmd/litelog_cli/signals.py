@@ -116,13 +116,13 @@ def acting_on_signals(
 
 
 @contextmanager
-def ending_on_signals(stop: Event, said: str, seconds: float = ENDING_SECONDS) -> Iterator[None]:
-    """Set ``stop`` at the first signal to stop. If the block still runs ``seconds`` after it, print ``said``, and end
+def ending_on_signals(stop: Event, advice: str, seconds: float = ENDING_SECONDS) -> Iterator[None]:
+    """Set ``stop`` at the first signal to stop. If the block still runs ``seconds`` after it, print ``advice``, and end
     the process as a second signal does: at once. For what may be killed at any moment; for the main thread only."""
     late: list[Timer] = []
 
     def give_up(number: int) -> None:
-        os.write(2, f"litelog: {said}\n".encode())
+        os.write(2, f"litelog: ended by force {seconds:g} s after the signal; {advice}\n".encode())
         os._exit(128 + number)
 
     def end(number: int) -> None:

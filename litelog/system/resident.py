@@ -25,9 +25,12 @@ GROWTH_BYTES = 4 << 20
 INTERVAL_SECONDS = 5.0
 """Between two looks."""
 
+BUSY_SHARE = 0.05
+"""Of one core: a process that used more since the last look would take freed buffers again at once."""
+
 IDLE_SHARE = 0.0025
-"""Of one core: a process that used more since the last look is busy, and would take its pages again at once. An idle
-daemon uses 0.0004, and one that ships 100 small commits a second about 0.005."""
+"""Of one core: a process that used more since the last look would take its pages of code again at once. An idle daemon
+uses 0.0004, and one that ships 100 small commits a second about 0.005."""
 
 _MADV_PAGEOUT = 21
 _UNCHANGED = re.compile(
@@ -122,7 +125,8 @@ def used_seconds() -> float:
 
 
 class UnusedMemory:
-    """Returns memory whenever a process is idle that has grown. Used by one thread."""
+    """Returns memory of a process that has grown: freed buffers unless it is busy, and code when it is idle. For one
+    thread."""
 
     def __init__(
         self,
@@ -146,12 +150,14 @@ class UnusedMemory:
         if elapsed < INTERVAL_SECONDS:
             return
         used = self._used_seconds()
-        is_idle = used - self._used < IDLE_SHARE * elapsed < math.inf  # the first look knows no share
+        share = (used - self._used) / elapsed if elapsed < math.inf else 1.0  # the first look knows no share
         self._looked, self._used = now, used
         with suppress(OSError):
             held, least = self._resident(), self._least
             if elapsed == math.inf:  # the code that the start needed was returned by the caller
-                self._least = Resident(0, held.of_files)
-            if is_idle and held.total > least.total + GROWTH_BYTES:
-                self._give(held.of_files > least.of_files + GROWTH_BYTES)
-                self._least = self._resident()
+                self._least = least = Resident(0, held.of_files)
+            has_more_code = share < IDLE_SHARE and held.of_files > least.of_files + GROWTH_BYTES
+            if has_more_code or (share < BUSY_SHARE and held.total > least.total + GROWTH_BYTES):
+                self._give(has_more_code)
+                left = self._resident()
+                self._least = Resident(left.total, left.of_files if has_more_code else least.of_files)

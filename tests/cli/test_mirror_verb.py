@@ -139,6 +139,20 @@ def test_a_pattern_mirrors_each_log_and_prints_a_line_for_each_and_a_summary(lit
     assert (none.code, "no served log has such a name" in none.err) == (ExitCode.NOTHING_TO_RESTORE, True), none.err
 
 
+def test_a_mirror_that_has_not_begun_is_not_said_to_be_one_that_can_be_promoted(litelog: Command) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        process = litelog.start("mirror", "--quiet", f"http://127.0.0.1:{silent.getsockname()[1]}/logs/log", "copy")
+        with silent.accept()[0]:
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate()
+    litelog.processes.remove(process)
+    assert (process.returncode, "promote" in err) == (128 + signal.SIGTERM, False), err
+    assert err.endswith("logs/log: the same command continues\n")
+    assert not (litelog.folder / "copy").exists()
+
+
 def test_a_mirror_ends_while_its_daemon_does_not_answer_and_is_promoted(litelog: Command) -> None:
     """The machine of the log was cut off from the network: the connection stays open, and nothing comes."""
     litelog.lines(20)
@@ -151,7 +165,8 @@ def test_a_mirror_ends_while_its_daemon_does_not_answer_and_is_promoted(litelog:
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()
     litelog.processes.remove(process)
-    assert (process.returncode, "no answer yet: ended without it" in err) == (128 + signal.SIGTERM, True), err
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert err.endswith(f"litelog: ended by force 5 s after the signal; {url}: the same command continues\n")
     os.kill(daemon.pid, signal.SIGKILL)
     promoted = litelog("mirror", "--promote", "copy", "backup")
     assert promoted.code == ExitCode.DONE, promoted.err

@@ -75,7 +75,7 @@ reads what the log's replicas have and the mirror lacks. Then start a daemon for
 it, with replicate --takeover: the daemon of the source is fenced.
 \b
 Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, or no log
-of such a name, 6 damage, 130 or 143: a signal, while the source did not answer.
+of such a name, 6 damage, 130 or 143: ended by force, 5 seconds after a signal.
 """
 )
 @click.argument("places", metavar="LOG_URL FOLDER | --promote FOLDER REPLICA_URL...", nargs=-1, required=True)
@@ -134,7 +134,7 @@ def mirror(
     url, folder = places
     source = _find(url, config_file)
     stop = Event()
-    with ending_on_signals(stop, f"{url}: no answer yet: ended without it; the mirror can be continued or promoted"):
+    with ending_on_signals(stop, f"{url}: the same command continues"):
         if is_group:
             shown = {"once": given.once, "as_json": given.as_json, "quiet": given.quiet}
             return mirror_all(source, folder, given.rules, stop, **shown)

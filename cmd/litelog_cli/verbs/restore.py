@@ -289,7 +289,7 @@ def _follow(choice: ReplicaChoice, output: str, poll_interval: float, *, quiet: 
     with CopyFollower(choice.client, output, choice.plan, choice.log_format) as follower:
         say(f"following {choice.client.url} (Ctrl-C ends it)", "following", replica=choice.client.url)
         shown = watching_status(quiet=quiet, look=lambda: _describe_follower(follower))
-        late = f"{choice.client.url}: no answer yet: ended without it; restore --delta --follow continues the copy"
+        late = f"{choice.client.url}: restore --delta --follow continues the copy"
         with ending_on_signals(stop, late), shown:
             follower.run(stop, poll_interval)
         said = f"followed up to {follower.position}, {format_size(follower.appended)} more"

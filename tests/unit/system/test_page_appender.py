@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import closing
 from pathlib import Path
@@ -100,6 +101,35 @@ def test_a_file_that_cannot_be_written_past_the_page_cache_is_written_as_usual(t
         pages.append(run)
         pages.finish()
     assert path.read_bytes() == run
+
+
+@pytest.mark.parametrize("taken", [0, 1, 6, 512, PAGE_BYTES, PAGE_BYTES + 6, 3 * PAGE_BYTES + 512])
+def test_what_a_disk_does_not_take_past_the_page_cache_is_written_as_usual(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    """A disk with larger blocks takes nothing, and a disk that becomes full a part."""
+    draw, path = Random(taken), tmp_path / "file"
+    path.write_bytes(b"before")
+    asked: list[int] = []
+
+    def write_some(_: int, vectors: list[memoryview], start: int) -> int:
+        asked.append(start)
+        if not taken:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        with path.open("r+b") as file:
+            file.seek(start)
+            return file.write(b"".join(vectors)[:taken])
+
+    monkeypatch.setattr("litelog.system.page_appender._DIRECT", os.O_NOATIME)
+    monkeypatch.setattr(os, "pwritev", write_some)
+    runs = [make_run(draw, size, 6) for size in (4 * PAGE_BYTES, 5 * PAGE_BYTES + 3)]
+    with appending(path, folder) as pages:
+        for run in runs:
+            pages.append(run)
+            assert path.stat().st_size % PAGE_BYTES == 0
+        pages.finish()
+    assert path.read_bytes() == b"before" + b"".join(runs)
+    assert len(asked) == (2 if taken else 1)
 
 
 def test_a_full_disk_is_an_error_and_leaves_whole_pages(tmp_path: Path, folder: int) -> None:
