@@ -6,15 +6,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator
-
-from litelog.config.values import kebab, read_age, read_bytes, read_seconds
+from litelog.config.checked_model import Model, kebab
+from litelog.config.field_types import Before, BeforeAsWritten
+from litelog.config.values import read_age, read_bytes, read_seconds
 from litelog.stores.registry import MASK, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pydantic.fields import FieldInfo
+    from litelog.config.checked_model import ModelField
 
 SHOWN_OPTIONS = frozenset(
     {"region", "endpoint", "profile", "path-style", "storage-class", "checksum", "sse", "ca-bundle"}
@@ -26,7 +26,7 @@ _DURATIONS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def written(model: BaseModel, *, exact: bool = False) -> dict[str, Any]:
+def written(model: Model, *, exact: bool = False) -> dict[str, Any]:
     """The keys and values of ``model``, without those that are None. ``exact``: seconds and bytes as numbers."""
     values = {}
     for name, field in type(model).model_fields.items():
@@ -39,7 +39,7 @@ def written(model: BaseModel, *, exact: bool = False) -> dict[str, Any]:
 def _value(name: str, value: Any, reader: object) -> Any:
     if name in _SPELLED:
         return _SPELLED[name](value)
-    if isinstance(value, BaseModel):
+    if isinstance(value, Model):
         return written(value, exact=reader is None)
     if isinstance(value, tuple):
         return [_value("", each, reader) for each in value]
@@ -66,14 +66,14 @@ def _option(key: str, value: Any) -> Any:
     return redact(value) if isinstance(value, str) else value
 
 
-def _reader(field: FieldInfo) -> object:
+def _reader(field: ModelField) -> object:
     """The function that parses a field's text, and so implies the number's unit; ``_PLAIN`` if there is none."""
-    annotations = [field.annotation, *field.metadata]
+    annotations = [field.annotation]
     while annotations:
         each = annotations.pop()
-        if isinstance(each, BeforeValidator):
-            if each.func in (read_age, read_seconds, read_bytes):
-                return each.func
+        if isinstance(each, Before | BeforeAsWritten):
+            if each.read in (read_age, read_seconds, read_bytes):
+                return each.read
         else:
             annotations += [*get_args(each), *getattr(each, "__metadata__", ())]
     return _PLAIN

@@ -11,9 +11,10 @@ from litelog.errors import LitelogError
 from litelog.log.replica_registry import STATE_FILE, ReplicaSet, log_state_folder
 from litelog.objects.position import Position
 from litelog.replicator.status import ReplicaStatus
-from litelog.server.make_report import group_by_log
+from litelog.server.found_reason import format_time
+from litelog.server.make_report import describe_reasons, group_by_log
 from litelog.server.reasons import UNKNOWN
-from litelog.server.report import StatusReport, format_time
+from litelog.server.report import StatusReport
 from litelog.server.status_view import HealthThresholds, StatusView
 from litelog.server.verdict import judge
 from litelog.shipping.divergence import read_divergence
@@ -95,7 +96,7 @@ def _report(source: str, found: _Found) -> StatusReport:
         time=format_time(view.time),
         verdict=judgement.verdict.value,
         words=judgement.words,
-        reasons=list(judgement.reasons),
+        reasons=describe_reasons(judgement.reasons),
         logs=logs,
     )
 

@@ -24,18 +24,16 @@ def given_policy(given: Mapping[str, Any]) -> RetentionPolicy | None:
 
     Raises InvalidConfigError.
     """
-    from pydantic import ValidationError
-
     from litelog.config.entries import RetentionConfig
+    from litelog.config.field_types import MistakesError, Source
 
     stated = {name: value for name, value in given.items() if value is not None}
     if not stated:
         return None
     try:
-        return RetentionConfig.model_validate(stated, by_alias=False, by_name=True).policy()
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        problems = [_render(detail["loc"], detail["msg"]) for detail in found]
+        return RetentionConfig.read(stated, Source(is_document=False, by_alias=False, by_name=True)).policy()
+    except MistakesError as error:
+        problems = [_render(detail["loc"], detail["msg"]) for detail in error.details()]
         raise InvalidConfigError("command line", problems) from None
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, StringConstraints
-
-from litelog.config.values import MODEL, at_least_one
+from litelog.config.checked_model import Model
+from litelog.config.field_types import FILLED, After, Before
+from litelog.config.values import at_least_one
 
 ALL = "all"
 """All logs, as ``serve`` and a token's ``logs`` name them."""
@@ -31,15 +31,13 @@ def _log_names(value: Any) -> Any:
     raise ValueError(f"must be {ALL}, or a list of the names of logs: the last part of each log's path")
 
 
-_Filled = Annotated[str, StringConstraints(strict=True, min_length=1)]
-AbsolutePath = Annotated[_Filled, AfterValidator(_absolute)]
-LogNames = Annotated[str | tuple[_Filled, ...], BeforeValidator(_log_names)]
+_Filled = Annotated[str, FILLED]
+AbsolutePath = Annotated[_Filled, After(_absolute)]
+LogNames = Annotated[str | tuple[_Filled, ...], Before(_log_names)]
 
 
-class TlsConfig(BaseModel):
+class TlsConfig(Model):
     """The certificate with which the daemon speaks TLS. Both files are read again after a change."""
-
-    model_config = MODEL
 
     certificate: AbsolutePath
     """PEM file with the certificate, and then those of the authorities between it and the root."""
@@ -47,13 +45,11 @@ class TlsConfig(BaseModel):
     """PEM file with its private key, without a password."""
 
 
-class TokenConfig(BaseModel):
+class TokenConfig(Model):
     """A token that permits only some requests."""
-
-    model_config = MODEL
 
     file: AbsolutePath
     """File whose first line is the token."""
-    rights: Annotated[tuple[Right, ...], AfterValidator(at_least_one)]
+    rights: Annotated[tuple[Right, ...], After(at_least_one)]
     logs: LogNames = ALL
     """The served logs that ``read`` is about."""

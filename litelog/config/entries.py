@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
-
-from litelog.config.access import AbsolutePath  # noqa: TC001 - pydantic looks for it
+from litelog.config.access import AbsolutePath  # noqa: TC001 - the model looks for it
+from litelog.config.checked_model import Model
+from litelog.config.field_types import HIDDEN, After, AfterOthers, Before, BeforeAsWritten
 from litelog.config.values import (
-    MODEL,
     SCRUB_RATE,
     CompressionMode,
     Count,
@@ -45,6 +45,7 @@ from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import CHECKPOINT_SECONDS, CheckpointPolicy, Settings
 
 if TYPE_CHECKING:
+    from litelog.config.field_types import Source
     from litelog.encryption.recipients import Recipients
 
 MAX_AGE = 100 * 365 * 86400.0
@@ -63,14 +64,12 @@ def _at_least_zero(size: int) -> int:
     return size
 
 
-Age = Annotated[float, BeforeValidator(read_age), AfterValidator(_age)]
-Bytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_at_least_zero)]
+Age = Annotated[float, BeforeAsWritten(read_age), After(_age)]
+Bytes = Annotated[int, Before(read_bytes), After(_at_least_zero)]
 
 
-class RetentionConfig(BaseModel):
+class RetentionConfig(Model):
     """How much of its past a replica keeps; without a limit, everything."""
-
-    model_config = MODEL
 
     max_age: Age | None = None
     """Seconds. Every state of the log during this time stays restorable."""
@@ -80,20 +79,16 @@ class RetentionConfig(BaseModel):
     min_snapshots: Count = 1
     """This many of the newest snapshots stay, with the objects that they name, regardless of the limits."""
 
-    @model_validator(mode="after")
-    def _check(self) -> RetentionConfig:
+    def _check_together(self, _source: Source) -> None:
         self.policy()
-        return self
 
     def policy(self) -> RetentionPolicy:
         """As the library's type. Raises ValueError for limits that contradict each other."""
         return RetentionPolicy(self.max_age, self.max_bytes, self.max_snapshots, self.min_snapshots)
 
 
-class TruncateConfig(BaseModel):
+class TruncateConfig(Model):
     """How much a log keeps on its disk. Only data that every replica has is removed."""
-
-    model_config = MODEL
 
     max_bytes: Bytes | None = None
     """Uncompressed bytes of the log's folder."""
@@ -108,10 +103,8 @@ class TruncateConfig(BaseModel):
     """As ``wait_for_mirrors``, for consumers whose positions are in the log's replicas: while one has not processed the
     log segment."""
 
-    @model_validator(mode="after")
-    def _check(self) -> TruncateConfig:
+    def _check_together(self, _source: Source) -> None:
         self.policy()
-        return self
 
     def policy(self) -> TruncationPolicy:
         """As the library's type. Raises ValueError if it limits nothing."""
@@ -125,10 +118,8 @@ PATTERN_FORMATS = ("lines", "raw")
 DEFAULTS = Settings()
 
 
-class EncryptionConfig(BaseModel):
+class EncryptionConfig(Model):
     """Who can read what the daemon writes to a replica. Each recipient can read all of it."""
-
-    model_config = MODEL
 
     recipients: tuple[Text, ...] = ()
     """Public keys of age, ``age1...``, or files with one in each line."""
@@ -145,10 +136,8 @@ class EncryptionConfig(BaseModel):
         return read_recipients(self.recipients, self.passphrase_file, self.wrap_command)
 
 
-class CheckpointsConfig(BaseModel):
+class CheckpointsConfig(Model):
     """Signed checkpoints, which the daemon writes to the replica: each states what the replica holds."""
-
-    model_config = MODEL
 
     sign_key: AbsolutePath
     """PEM file with a private Ed25519 key: ``litelog key new --signing`` makes one."""
@@ -170,18 +159,15 @@ class CheckpointsConfig(BaseModel):
             read_trusted_key(self.next_key)
 
 
-class ReplicaConfig(BaseModel):
+class ReplicaConfig(Model):
     """One replica of a log."""
 
-    model_config = MODEL
-
-    @model_validator(mode="before")
     @classmethod
-    def _of_url(cls, value: Any) -> Any:
+    def _rewritten(cls, value: Any) -> Any:
         """A replica may be written as its URL alone."""
         return {"url": value} if isinstance(value, str) else value
 
-    url: Text = Field(repr=False)
+    url: Annotated[Text, HIDDEN]
     """Destination: ``file:///path``, a plain path, or another scheme for which a replica client is installed."""
     sync_interval: Interval = 1.0
     """Seconds between two PUTs of WAL segments under load."""
@@ -212,7 +198,7 @@ class ReplicaConfig(BaseModel):
     """How the replica is encrypted; None: not, and an encrypted one is refused; ``none``: not, even after it was."""
     checkpoints: CheckpointsConfig | None = None
     """How signed checkpoints are written; None: none are."""
-    options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
+    options: Annotated[dict[str, OptionValue], HIDDEN] = field(default_factory=dict)
     """The backend's own settings (region, endpoint, credentials, ...). The backend checks them when it opens."""
 
     def above(self, depth: int) -> tuple[str, int]:
@@ -233,10 +219,8 @@ class ReplicaConfig(BaseModel):
         return find_name(self.url, f"{above[:end].rstrip('/')}/{place}{above[end:]}")
 
 
-class EntryConfig(BaseModel):
+class EntryConfig(Model):
     """The settings common to all entries of ``logs``."""
-
-    model_config = MODEL
 
     format: Text = "litelog"
     """Name of the log format."""
@@ -252,27 +236,24 @@ class EntryConfig(BaseModel):
     daemon never writes to the log's folder."""
 
 
+def _check_segment_pattern(pattern: str | None, others: dict[str, Any]) -> str | None:
+    chosen = others.get("format")
+    if pattern is not None and chosen is not None and chosen not in PATTERN_FORMATS:
+        raise ValueError("only the formats lines and raw have a pattern; others know the names of their files")
+    return pattern
+
+
+SegmentPattern = Annotated[Text | None, AfterOthers(_check_segment_pattern)]
+
+
 class LogConfig(EntryConfig):
     """One log and its replicas."""
 
     path: Text
     """The folder of log segments."""
-    pattern: Text | None = None
+    pattern: SegmentPattern = None
     """Shell pattern for the names of log segments; for the formats ``lines`` and ``raw``."""
-    replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(at_least_one)]
-
-    @field_validator("pattern")
-    @classmethod
-    def _check_pattern(cls, pattern: str | None, info: ValidationInfo) -> str | None:
-        return check_segment_pattern(pattern, info)
-
-
-def check_segment_pattern(pattern: str | None, info: ValidationInfo) -> str | None:
-    """Return ``pattern``. Raises ValueError if the entry's format takes none."""
-    chosen = info.data.get("format")
-    if pattern is not None and chosen is not None and chosen not in PATTERN_FORMATS:
-        raise ValueError("only the formats lines and raw have a pattern; others know the names of their files")
-    return pattern
+    replicas: Annotated[tuple[ReplicaConfig, ...], After(at_least_one)]
 
 
 NAME = "{name}"
@@ -354,34 +335,28 @@ def _check_urls(replicas: tuple[ReplicaConfig, ...]) -> tuple[ReplicaConfig, ...
     return tuple(map(_check_url, replicas))
 
 
+def _check_folder_pattern(pattern: str) -> str:
+    parts = pattern.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError("must be a relative path of patterns, such as * or app-*/*")
+    if "**" in parts:
+        raise ValueError("has no **: recursive: true looks at any depth")
+    return pattern
+
+
 class SearchedFolder(EntryConfig):
     """A folder in which every folder that matches ``pattern`` and holds log segments is a log."""
 
     dir: Text
     """The folder that contains the logs."""
-    pattern: Text = "*"
+    pattern: Annotated[Text, After(_check_folder_pattern)] = "*"
     """Folders below ``dir`` that may be logs: a shell pattern for each part of the path, such as ``*/*``."""
     recursive: Switch = False
     """Whether the pattern matches the last parts of a path at any depth."""
     watch: Switch = True
     """Whether to look for logs while the daemon runs, and not only at its start and when it reads its configuration."""
-    segment_pattern: Text | None = None
+    segment_pattern: SegmentPattern = None
     """Shell pattern for the names of log segments; for the formats ``lines`` and ``raw``."""
-
-    @field_validator("pattern")
-    @classmethod
-    def _check_pattern(cls, pattern: str) -> str:
-        parts = pattern.split("/")
-        if any(part in ("", ".", "..") for part in parts):
-            raise ValueError("must be a relative path of patterns, such as * or app-*/*")
-        if "**" in parts:
-            raise ValueError("has no **: recursive: true looks at any depth")
-        return pattern
-
-    @field_validator("segment_pattern")
-    @classmethod
-    def _check_segment_pattern(cls, pattern: str | None, info: ValidationInfo) -> str | None:
-        return check_segment_pattern(pattern, info)
 
     @property
     def depth(self) -> int:
@@ -413,7 +388,7 @@ class SearchedFolder(EntryConfig):
 class FolderConfig(SearchedFolder):
     """A folder of logs, and where they are replicated."""
 
-    replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(at_least_one), AfterValidator(_check_urls)]
+    replicas: Annotated[tuple[ReplicaConfig, ...], After(at_least_one), After(_check_urls)]
 
     def log_at(self, path: str) -> LogConfig | None:
         """The log in the folder ``path``, which may not exist; None if this entry does not match it."""

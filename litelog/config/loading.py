@@ -7,12 +7,11 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-
+from litelog.config.checked_model import Model
 from litelog.config.entries import SearchedFolder
+from litelog.config.field_types import MistakesError, Source
 from litelog.config.located_values import Problem, TextPosition
-from litelog.config.models import Config, Location, known_keys, same_places, spell, written
-from litelog.config.values import FROM_DOCUMENT
+from litelog.config.models import Config, known_keys, same_places, spell, written
 from litelog.errors import ConfigError, ConfigMistake, InvalidConfigError
 
 if TYPE_CHECKING:
@@ -20,9 +19,10 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+    from litelog.config.field_types import Location
     from litelog.config.located_values import Document
 
-_Model = TypeVar("_Model", bound=BaseModel)
+_Model = TypeVar("_Model", bound=Model)
 
 MAX_FILE_BYTES = 1 << 20
 """The most bytes of a configuration file: enough for thousands of logs."""
@@ -70,15 +70,12 @@ def load_config(
     if document.value is not None or not problems:
         broken = {problem.location for problem in problems}
         try:
-            config = Config.model_validate(
-                {} if document.value is None else document.value,
-                context={FROM_DOCUMENT: True},
-                by_alias=True,
-                by_name=False,
-            )
-        except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False, include_context=False)
-            problems += [_describe(document, detail) for detail in found if written(detail["loc"]) not in broken]
+            values = {} if document.value is None else document.value
+            config = Config.read(values, Source(is_document=True, by_alias=True, by_name=False))
+        except MistakesError as error:
+            problems += [
+                _describe(document, detail) for detail in error.details() if written(detail["loc"]) not in broken
+            ]
         problems += [problem for problem in _repeated(document) if problem.location not in broken]
     if config is not None and not problems and check is not None:
         problems += [_refused(document, location, str(error)) for location, error in check(config)]
@@ -112,10 +109,9 @@ def make_folder(source: str, values: Mapping[str, Any]) -> SearchedFolder:
 
 def _make(model: type[_Model], source: str, values: Mapping[str, Any]) -> _Model:
     try:
-        return model.model_validate(values, by_alias=False, by_name=True)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        problems = [f"{spell(detail['loc'])}: {_message(detail)}".removeprefix(": ") for detail in found]
+        return model.read(values, Source(is_document=False, by_alias=False, by_name=True))
+    except MistakesError as error:
+        problems = [f"{spell(detail['loc'])}: {_message(detail)}".removeprefix(": ") for detail in error.details()]
         raise InvalidConfigError(source, problems) from None  # the original error shows values
 
 

@@ -8,21 +8,8 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    field_validator,
-    model_validator,
-)
-
 from litelog.config.access import AbsolutePath, LogNames, TlsConfig, TokenConfig
+from litelog.config.checked_model import COMPUTED, Model, kebab
 from litelog.config.entries import (
     DEFAULTS,
     CheckpointsConfig,
@@ -33,9 +20,16 @@ from litelog.config.entries import (
     RetentionConfig,
     TruncateConfig,
 )
+from litelog.config.field_types import (
+    FILLED,
+    HIDDEN,
+    After,
+    AfterOthers,
+    Before,
+    IfNone,
+    Tagged,
+)
 from litelog.config.values import (
-    FROM_DOCUMENT,
-    MODEL,
     SCRUB_RATE,
     BufferBytes,
     CompressionMode,
@@ -50,13 +44,14 @@ from litelog.config.values import (
     Timeout,
     WalRetention,
     at_least_one,
-    kebab,
     read_seconds,
 )
 from litelog.system.buffers import DEFAULT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from litelog.config.field_types import Location, Source
 
 
 DEFAULT_ADDR = "127.0.0.1:9977"
@@ -128,12 +123,12 @@ def _host_name(text: str) -> str:
     return text
 
 
-_Filled = Annotated[str, StringConstraints(strict=True, min_length=1)]
-Addr = Annotated[_Filled, BeforeValidator(_off_word), AfterValidator(check_addr)]
-MaxLag = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_max_lag)]
-HeartbeatUrl = Annotated[_Filled, AfterValidator(_http_url)]
-HeartbeatInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_heartbeat_interval)]
-HostName = Annotated[_Filled, AfterValidator(_host_name)]
+_Filled = Annotated[str, FILLED]
+Addr = Annotated[_Filled, Before(_off_word), After(check_addr)]
+MaxLag = Annotated[float, Before(read_seconds), After(_max_lag)]
+HeartbeatUrl = Annotated[_Filled, After(_http_url)]
+HeartbeatInterval = Annotated[float, Before(read_seconds), After(_heartbeat_interval)]
+HostName = Annotated[_Filled, After(_host_name)]
 
 
 REPLICA_DEFAULTS = (
@@ -149,9 +144,6 @@ REPLICA_DEFAULTS = (
 )
 """The keys that the configuration may set once for all replicas."""
 
-Location = tuple[str | int, ...]
-
-
 _LOG, _FOLDER = "<log>", "<folder>"
 
 
@@ -160,19 +152,23 @@ def _kind_of(entry: Any) -> str:
     return _FOLDER if is_folder else _LOG
 
 
-Entry = Annotated[
-    Annotated[LogConfig, Tag(_LOG)] | Annotated[FolderConfig, Tag(_FOLDER)],
-    Discriminator(_kind_of),
-]
+Entry = Annotated[LogConfig | FolderConfig, Tagged(_kind_of, {_LOG: LogConfig, _FOLDER: FolderConfig})]
 
 
-class Config(BaseModel):
+def _fill_defaults(logs: tuple[LogConfig | FolderConfig, ...], others: dict[str, Any]) -> tuple[Entry, ...]:
+    return tuple(_with_defaults(log, others) for log in logs)
+
+
+def _default_max_lag(others: dict[str, Any]) -> float:
+    intervals = [replica.sync_interval for log in others.get("logs", ()) for replica in log.replicas]
+    return max(MAX_LAG, 2 * max(intervals, default=0.0))
+
+
+class Config(Model):
     """Everything that one daemon does.
 
     ``poll_interval`` and the keys in REPLICA_DEFAULTS are defaults for logs and replicas that do not set them.
     """
-
-    model_config = MODEL
 
     state_dir: Text | None = None
     """Where the daemon keeps its state; None: the command decides."""
@@ -209,33 +205,19 @@ class Config(BaseModel):
     """The most bytes in a second that one reader gets, on average; None: no limit."""
     max_reader_bytes: ScrubRate | None = None
     """The most bytes of one stream, which then ends; None: no limit."""
-    heartbeat_url: HeartbeatUrl | None = Field(default=None, repr=False)
+    heartbeat_url: Annotated[HeartbeatUrl | None, HIDDEN] = None
     """URL that the daemon calls while no replica lags more than ``max_lag``. May be secret."""
     heartbeat_interval: HeartbeatInterval = 60.0
     """Seconds between two heartbeats."""
-    logs: Annotated[tuple[Entry, ...], AfterValidator(at_least_one)]
+    logs: Annotated[tuple[Entry, ...], After(at_least_one), AfterOthers(_fill_defaults)]
     """Logs, and folders of logs."""
-    max_lag: MaxLag = Field(default=None, validate_default=True)
+    max_lag: Annotated[MaxLag, IfNone(_default_max_lag)] = COMPUTED
     """Seconds that a replica may lag before the daemon is unhealthy. By default a minute, or twice the longest
     ``sync_interval`` if that is longer."""
 
-    @field_validator("max_lag", mode="wrap")
-    @classmethod
-    def _fill_max_lag(cls, value: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        if value is not None:
-            return read(value)
-        intervals = [replica.sync_interval for log in info.data.get("logs", ()) for replica in log.replicas]
-        return max(MAX_LAG, 2 * max(intervals, default=0.0))
-
-    @field_validator("logs")
-    @classmethod
-    def _fill_defaults(cls, logs: tuple[Entry, ...], info: ValidationInfo) -> tuple[Entry, ...]:
-        return tuple(_with_defaults(log, info.data) for log in logs)
-
-    @model_validator(mode="after")
-    def _check_places(self, info: ValidationInfo) -> Config:
-        if info.context and info.context.get(FROM_DOCUMENT):
-            return self  # the loader has checked this, and knows the lines
+    def _check_together(self, source: Source) -> None:
+        if source.is_document:
+            return  # the loader has checked this, and knows the lines
         paths = [(("logs", n, "path"), log.path) for n, log in enumerate(self.logs) if isinstance(log, LogConfig)]
         urls = [
             (("logs", n, "replicas", m, "url"), replica.url)
@@ -244,7 +226,6 @@ class Config(BaseModel):
         ]
         for location, first in [*same_places(paths), *same_places(urls)]:
             raise ValueError(f"{spell(location)} is the same as {spell(first)}; name every log and replica once")
-        return self
 
     @property
     def own_logs(self) -> tuple[LogConfig, ...]:
@@ -268,7 +249,7 @@ class Config(BaseModel):
         return next(own, None) or next(filter(None, (folder.replica_at(url) for folder in self.folders)), None)
 
 
-MODELS: dict[tuple[str, ...], type[BaseModel]] = {
+MODELS: dict[tuple[str, ...], type[Model]] = {
     (): Config,
     ("tls",): TlsConfig,
     ("tokens",): TokenConfig,
@@ -329,5 +310,5 @@ def _with_defaults(log: Entry, defaults: dict[str, Any]) -> Entry:
     return log.model_copy(update={**_unset(log, defaults, ("poll_interval",)), "replicas": replicas})
 
 
-def _unset(model: BaseModel, defaults: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _unset(model: Model, defaults: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: defaults[name] for name in names if name in defaults and name not in model.model_fields_set}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo
-
 from litelog.codec.frame_codecs import Compression
+from litelog.config.field_types import FILLED, After, AtLeast, Before
 from litelog.config.located_values import Expanded
 from litelog.log.watermark import WatermarkUse
 from litelog.objects.layout import Fencing
@@ -15,9 +14,6 @@ from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.context import SnapshotPolicy
 from litelog.units import parse_duration, parse_size
-
-FROM_DOCUMENT = "document"
-"""Key in the validation context: the values come from YAML, where a number without a unit is not a duration."""
 
 
 def read_seconds(value: Any) -> Any:
@@ -29,11 +25,10 @@ def read_seconds(value: Any) -> Any:
     return value
 
 
-def read_age(value: Any, info: ValidationInfo) -> Any:
+def read_age(value: Any, is_written: bool) -> Any:
     """As ``read_seconds``, but a unit is required in writing: older data is deleted, and few people mean seconds."""
     number = str(value).strip()
-    is_written = isinstance(value, str) or (info.context and info.context.get(FROM_DOCUMENT))
-    if is_written and not isinstance(value, bool) and number.isascii() and number.isdigit():
+    if (is_written or isinstance(value, str)) and not isinstance(value, bool) and number.isascii() and number.isdigit():
         raise ValueError(f"has no unit: write {number}d or {number}h")
     return read_seconds(value)
 
@@ -43,22 +38,6 @@ def read_bytes(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("must be a size such as 16MiB, 64KiB or 512B")
     return parse_size(value) if isinstance(value, str) else value
-
-
-def kebab(name: str) -> str:
-    """A field's name as YAML spells it."""
-    return name.replace("_", "-")
-
-
-MODEL = ConfigDict(
-    frozen=True,
-    extra="forbid",
-    alias_generator=kebab,
-    validate_by_name=True,
-    validate_by_alias=True,
-    hide_input_in_errors=True,  # a value may be a secret
-)
-"""Settings common to all models of the configuration."""
 
 
 MIN_INTERVAL = 0.001
@@ -176,19 +155,19 @@ def at_least_one(entries: tuple[Any, ...]) -> tuple[Any, ...]:
     return entries
 
 
-Text = Annotated[str, StringConstraints(strict=True, min_length=1), AfterValidator(_no_zero_byte)]
-Interval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_interval)]
-Timeout = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_timeout)]
-ScrubInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_scrub_interval)]
-ScrubRate = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_rate)]
-SegmentBytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_segment_bytes)]
-BufferBytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_buffer_bytes)]
-Count = Annotated[int, BeforeValidator(_count), Field(strict=True, ge=1)]
-OptionValue = Annotated[str | int | float | bool | dict[str, str], BeforeValidator(_option)]
-WatermarkMode = Annotated[WatermarkUse, BeforeValidator(_watermark_use)]
-CompressionMode = Annotated[Compression, BeforeValidator(_compression)]
-FencingMode = Annotated[Fencing, BeforeValidator(_fencing)]
-Switch = Annotated[bool, BeforeValidator(_switch)]
+Text = Annotated[str, FILLED, After(_no_zero_byte)]
+Interval = Annotated[float, Before(read_seconds), After(_interval)]
+Timeout = Annotated[float, Before(read_seconds), After(_timeout)]
+ScrubInterval = Annotated[float, Before(read_seconds), After(_scrub_interval)]
+ScrubRate = Annotated[int, Before(read_bytes), After(_rate)]
+SegmentBytes = Annotated[int, Before(read_bytes), After(_segment_bytes)]
+BufferBytes = Annotated[int, Before(read_bytes), After(_buffer_bytes)]
+Count = Annotated[int, AtLeast(1), Before(_count)]
+OptionValue = Annotated[str | int | float | bool | dict[str, str], Before(_option)]
+WatermarkMode = Annotated[WatermarkUse, Before(_watermark_use)]
+CompressionMode = Annotated[Compression, Before(_compression)]
+FencingMode = Annotated[Fencing, Before(_fencing)]
+Switch = Annotated[bool, Before(_switch)]
 
 
 MIN_SNAPSHOT_INTERVAL = 1.0
@@ -216,6 +195,6 @@ def _policy(value: Any) -> Any:
     raise ValueError(f"must be {' or '.join(SnapshotPolicy)}")
 
 
-SnapshotInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_snapshot_interval)]
-SnapshotMode = Annotated[SnapshotPolicy, BeforeValidator(_policy)]
-WalRetention = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_wal_retention)]
+SnapshotInterval = Annotated[float, Before(read_seconds), After(_snapshot_interval)]
+SnapshotMode = Annotated[SnapshotPolicy, Before(_policy)]
+WalRetention = Annotated[float, Before(read_seconds), After(_wal_retention)]

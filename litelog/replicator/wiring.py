@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from litelog.config import Config, LogConfig, ReplicaConfig
-    from litelog.config.models import Location
+    from litelog.config.field_types import Location
     from litelog.formats import LogFormat
     from litelog.log.source_position import SourcePosition
     from litelog.objects.position import Generation

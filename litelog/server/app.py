@@ -20,7 +20,7 @@ from litelog.errors import ConfigError
 from litelog.server.auth import BARE, RequestGuard
 from litelog.server.error_answer import NO_STORE, answer_unrouted, make_error
 from litelog.server.exposition import write_metrics
-from litelog.server.make_report import make_report, write_with_history
+from litelog.server.make_report import describe_reasons, make_report, write_with_history
 from litelog.server.page.filter import choose, read_first
 from litelog.server.page.page import page_headers, read_histories, render_page, sum_up
 from litelog.server.report import SyncReport, UnreachedReport
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from litelog.live.served_logs import ServedLogs
     from litelog.replicator.barrier import Barrier
     from litelog.server.daemon_view import Daemon, StatusCache
+    from litelog.server.found_reason import FoundReason
     from litelog.server.heartbeat import Heartbeat
     from litelog.server.permits import Tokens
-    from litelog.server.report import Reason, StatusReport
+    from litelog.server.report import StatusReport
     from litelog.server.status_view import StatusView
     from litelog.server.verdict import Judgement
 
@@ -198,11 +199,11 @@ def _read_versions(accept: str) -> Iterator[str]:
             yield from (value.strip() for name, _, value in pairs if name.strip() == "version")
 
 
-def _answer(request: Request, reasons: Iterable[Reason], verdict: str, *, is_well: bool) -> Response:
+def _answer(request: Request, reasons: Iterable[FoundReason], verdict: str, *, is_well: bool) -> Response:
     body: dict[str, object] = {"status": "ok" if is_well else "failing"}
     if not request.scope.get(BARE):
         body["verdict"] = verdict
-        body["reasons"] = [reason.model_dump() for reason in reasons]
+        body["reasons"] = [reason.model_dump() for reason in describe_reasons(reasons)]
     return JSONResponse(body, 200 if is_well else 503, NO_STORE)
 
 

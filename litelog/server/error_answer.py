@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from litelog.server.report import VERSION, escape
+from litelog.server.found_reason import escape
+from litelog.server.report import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

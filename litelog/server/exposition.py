@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from litelog.replicator.task import Phase
+from litelog.server.found_reason import escape
 from litelog.server.metrics import (
     BUILD,
     FROZEN_LOGS,
@@ -39,7 +40,6 @@ from litelog.server.metrics import (
     VERDICT,
     WARNINGS,
 )
-from litelog.server.report import escape
 from litelog.server.verdict import VERDICT_NUMBERS, judge
 from litelog.stores.metered_store import BOUNDS, KINDS, Durations
 from litelog.version import VERSION

@@ -10,12 +10,13 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from litelog.events import fields
-from litelog.server.report import HeartbeatReport, format_time
+from litelog.server.found_reason import format_time
 from litelog.server.verdict import Verdict
 from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
     from litelog.server.daemon_view import StatusCache
+    from litelog.server.report import HeartbeatReport
 
 TIMEOUT_SECONDS = 10.0
 """Seconds to wait for the connection, and for each part of the answer."""
@@ -49,6 +50,8 @@ class Heartbeat:
 
     def report(self) -> HeartbeatReport:
         """The results of the calls."""
+        from litelog.server.report import HeartbeatReport  # noqa: PLC0415 - its models take 12 MiB, for a reader
+
         last = self._last_success
         return HeartbeatReport(
             succeeded=self._succeeded,

@@ -7,18 +7,19 @@ from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from litelog.server.found_reason import format_time
 from litelog.server.report import (
     FailureReport,
     GenerationReport,
     LogReport,
     MirrorReport,
     NotReplicatedReport,
+    Reason,
     ReplicaReport,
     RequestCount,
     ServingReport,
     StatusReport,
     WrittenReport,
-    format_time,
 )
 from litelog.server.verdict import Judgement, ReplicaCondition
 from litelog.version import VERSION
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from litelog.live.reader_limits import ServingStatus
     from litelog.replicator.status import ReplicaStatus
     from litelog.server.daemon_view import StatusCache
+    from litelog.server.found_reason import FoundReason
     from litelog.server.report import HeartbeatReport
     from litelog.server.status_view import StatusView
     from litelog.shipping.counters import ReplicaCounters
@@ -37,6 +39,11 @@ if TYPE_CHECKING:
 _NO_HISTORY = '"lag_history":null'
 _SAMPLE = '{"seconds_ago":%.1f,"lag_seconds":%.3f,"lag_bytes":%d}'
 """A LagSample of the report."""
+
+
+def describe_reasons(reasons: Iterable[FoundReason]) -> list[Reason]:
+    """The reasons as parts of the document."""
+    return [Reason(**each._asdict()) for each in reasons]
 
 
 def make_report(
@@ -63,7 +70,7 @@ def make_report(
         words=judgement.words,
         healthy=judgement.healthy,
         ready=not judgement.unready,
-        reasons=list(judgement.reasons),
+        reasons=describe_reasons(judgement.reasons),
         max_lag_seconds=status_cache.rules.max_lag,
         last_turn_seconds=_age(snapshot, snapshot.last_turn),
         measured_seconds=_age(snapshot, snapshot.measured),

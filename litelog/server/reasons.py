@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from litelog.replicator.task import Phase
-from litelog.server.report import Reason, format_time
+from litelog.server.found_reason import FoundReason, format_time
 from litelog.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -43,23 +43,23 @@ _STOPPED_WORDS = {
 }
 
 
-def find_reasons(view: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
+def find_reasons(view: StatusView, rules: HealthThresholds) -> Iterator[FoundReason]:
     """Find everything that is wrong or unknown, or that needs attention."""
     if not view.is_live:
         message = "no daemon was asked, so it is not known what the logs hold and the replicas lack"
-        yield Reason(kind="no_daemon", message=message, verdict=UNKNOWN, action="Start the daemon, or ask it.")
+        yield FoundReason(kind="no_daemon", message=message, verdict=UNKNOWN, action="Start the daemon, or ask it.")
     else:
         yield from _find_stalls(view, rules)
         if not view.opened and not view.statuses:
             message = "the daemon has not opened its replicas yet"
-            yield Reason(kind="not_synced", message=message, verdict=UNKNOWN)
+            yield FoundReason(kind="not_synced", message=message, verdict=UNKNOWN)
     for log in view.not_replicated:
         yield _lacks(view, log, rules)
     for status in view.statuses:
         yield from _Finder(view, status, rules.max_lag).find()
 
 
-def find_unready(view: StatusView, rules: HealthThresholds) -> list[Reason]:
+def find_unready(view: StatusView, rules: HealthThresholds) -> list[FoundReason]:
     """Find why the daemon is not ready: its loop stands still, or it has not yet synced the logs that exist."""
     reasons = [each for each in _find_stalls(view, rules) if each.kind != "measuring_stalled"]
     if view.ready:
@@ -67,10 +67,12 @@ def find_unready(view: StatusView, rules: HealthThresholds) -> list[Reason]:
     waiting = [each for each in view.statuses if not each.synced and not each.source_missing]
     reasons += [_Finder(view, status, rules.max_lag).not_synced() for status in waiting]
     reasons += [_lacks(view, log, rules) for log in view.not_replicated]
-    return reasons or [Reason(kind="not_synced", message="the daemon has not opened its replicas yet", verdict=UNKNOWN)]
+    return reasons or [
+        FoundReason(kind="not_synced", message="the daemon has not opened its replicas yet", verdict=UNKNOWN)
+    ]
 
 
-def _find_stalls(view: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
+def _find_stalls(view: StatusView, rules: HealthThresholds) -> Iterator[FoundReason]:
     stalls = (
         ("loop_stopped", view.last_turn, "the main loop has taken no turn for"),
         ("status_stalled", view.taken, "the daemon has not updated its status for"),
@@ -79,7 +81,7 @@ def _find_stalls(view: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
     for kind, moment, words in stalls:
         age = view.now - moment
         if age > rules.loop_seconds:
-            yield Reason(
+            yield FoundReason(
                 kind=kind,
                 message=f"{words} {format_duration(age)}",
                 verdict="unsafe",
@@ -91,9 +93,9 @@ def _find_stalls(view: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
             )
 
 
-def _lacks(view: StatusView, log: NotReplicated, rules: HealthThresholds) -> Reason:
+def _lacks(view: StatusView, log: NotReplicated, rules: HealthThresholds) -> FoundReason:
     age = view.now - log.since
-    return Reason(
+    return FoundReason(
         kind="not_replicated",
         log=log.log,
         replica=log.replica,
@@ -115,7 +117,7 @@ class _Finder:
         self._max_lag = max_lag
         self._log, self._url = quote(status.log), quote(status.replica)
 
-    def find(self) -> Iterator[Reason]:
+    def find(self) -> Iterator[FoundReason]:
         status = self._status
         if status.phase in STOPPED:
             yield self._stopped(STOPPED[status.phase])
@@ -133,7 +135,7 @@ class _Finder:
             yield self._diverged(status.diverged)
         yield from self._find_troubles()
 
-    def not_synced(self) -> Reason:
+    def not_synced(self) -> FoundReason:
         """The reason of a replica that has not been synced since the start."""
         status = self._status
         age = status.opened_seconds
@@ -148,7 +150,7 @@ class _Finder:
             age=age,
         )
 
-    def _never_shipped(self) -> Reason:
+    def _never_shipped(self) -> FoundReason:
         """The reason of a replica of which a state folder, or the replica itself, knows no data."""
         return self._reason(
             "never_synced",
@@ -157,7 +159,7 @@ class _Finder:
             "Start the daemon that replicates it. If the replica was named by mistake, run this.",
         )
 
-    def _stopped(self, kind: str) -> Reason:
+    def _stopped(self, kind: str) -> FoundReason:
         status = self._status
         error = (status.error or "").removeprefix(f"{status.replica}: ")
         words = _STOPPED_WORDS[kind] + (f": {error}" if error else "")
@@ -180,7 +182,7 @@ class _Finder:
         """The advice for a daemon that has rightly lost the replica."""
         return "stop this one" if self._view.is_live else f"run `litelog forget {self._log} {self._url}`"
 
-    def _lost(self, words: str) -> Reason:
+    def _lost(self, words: str) -> FoundReason:
         return self._reason(
             "lost",
             words,
@@ -189,7 +191,7 @@ class _Finder:
             "start it again.",
         )
 
-    def _damaged(self) -> Reason:
+    def _damaged(self) -> FoundReason:
         status, keys = self._status, self._status.damaged
         named = ", ".join(keys[:MAX_NAMED]) + (f" and {len(keys) - MAX_NAMED} more" if len(keys) > MAX_NAMED else "")
         count = f"{status.anomalies:,} anomal{'y' if status.anomalies == 1 else 'ies'}"
@@ -203,7 +205,7 @@ class _Finder:
             place=keys[0] if keys else status.replica,
         )
 
-    def _find_late(self) -> Iterator[Reason]:
+    def _find_late(self) -> Iterator[FoundReason]:
         status, max_lag = self._status, self._max_lag
         if status.source_missing:
             yield self._waiting()
@@ -220,7 +222,7 @@ class _Finder:
             words = f"every sync has failed for {format_duration(status.failing_seconds)}: {status.error}"
             yield self._reason("failing", words, check, FIX, age=status.failing_seconds)
 
-    def _waiting(self) -> Reason:
+    def _waiting(self) -> FoundReason:
         status = self._status
         is_new = status.failing_seconds <= self._max_lag
         return self._reason(
@@ -232,7 +234,7 @@ class _Finder:
             place=status.log,
         )
 
-    def _diverged(self, found: Divergence) -> Reason:
+    def _diverged(self, found: Divergence) -> FoundReason:
         held, now = found.sequence, self._status.sequence
         counts = f"; {held:,} records were acknowledged before" if held is not None else ""
         counts += f", the log holds {now:,} now" if counts and now is not None else ""
@@ -246,7 +248,7 @@ class _Finder:
             place=found.generation,
         )
 
-    def _find_troubles(self) -> Iterator[Reason]:
+    def _find_troubles(self) -> Iterator[FoundReason]:
         status = self._status
         check, log = f"litelog check {self._url}", f"ls -l {self._log}"
         if status.archive_error is not None:
@@ -275,10 +277,10 @@ class _Finder:
         age: float | None = None,
         since: int | None = None,
         place: str | None = None,
-    ) -> Reason:
+    ) -> FoundReason:
         """``age``: seconds since the problem began; ``since``: when it began, in microseconds since 1970."""
         moment = since if since is not None else None if age is None else self._view.time_of(age)
-        return Reason(
+        return FoundReason(
             kind=kind,
             log=self._status.log,
             replica=self._status.replica,

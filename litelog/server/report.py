@@ -6,14 +6,13 @@ is secret: URLs have no credentials.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-VERSION: Literal[1] = 1
+from litelog.server.found_reason import escape
 
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+VERSION: Literal[1] = 1
 
 
 class _Part(BaseModel):
@@ -346,14 +345,3 @@ PARTS: tuple[type[_Part], ...] = (
     UnreachedReport,
 )
 """All parts of the documents."""
-
-
-def format_time(microseconds: int) -> str:
-    """ISO 8601 in UTC, to the millisecond."""
-    moment = _BEGINNING + timedelta(microseconds=microseconds)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def escape(text: str) -> str:
-    """Escape characters that UTF-8 cannot hold: a name may have bytes that are not Unicode."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()

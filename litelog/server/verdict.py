@@ -15,7 +15,7 @@ from litelog.server.reasons import find_reasons, find_unready
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from litelog.server.report import Reason
+    from litelog.server.found_reason import FoundReason
     from litelog.server.status_view import HealthThresholds, StatusView
 
 
@@ -118,10 +118,10 @@ class Judgement:
     verdict: Verdict
     words: str
     """The verdict as a line for people."""
-    reasons: Sequence[Reason]
+    reasons: Sequence[FoundReason]
     """Why the verdict is not safe, and all warnings; the worst first."""
     replicas: Mapping[Pair, ReplicaCondition]
-    unready: Sequence[Reason]
+    unready: Sequence[FoundReason]
     """Why the daemon is not ready; empty if it is."""
 
     @property
@@ -152,15 +152,16 @@ def judge(view: StatusView, rules: HealthThresholds) -> Judgement:
     if not replicas and not reasons:
         verdict = Verdict.UNKNOWN
     words = _describe(verdict, reasons, Counter(replicas.values()))
-    return Judgement(verdict, words, reasons, replicas, [*map(_with_verdict, find_unready(view, rules))])
+    unready = [_with_verdict(each).escaped() for each in find_unready(view, rules)]
+    return Judgement(verdict, words, [each.escaped() for each in reasons], replicas, unready)
 
 
-def _with_verdict(reason: Reason) -> Reason:
+def _with_verdict(reason: FoundReason) -> FoundReason:
     condition = CONDITIONS.get(reason.kind)
-    return reason if condition is None else reason.model_copy(update={"verdict": condition.verdict.value})
+    return reason if condition is None else reason._replace(verdict=condition.verdict.value)
 
 
-def _rank(reason: Reason) -> tuple[int, int]:
+def _rank(reason: FoundReason) -> tuple[int, int]:
     """A sort key: first the reasons that concern all replicas, then those of missing replicas, then the worst."""
     condition = CONDITIONS.get(reason.kind)
     everywhere = reason.log is None and reason.verdict == Verdict.UNSAFE
@@ -169,7 +170,7 @@ def _rank(reason: Reason) -> tuple[int, int]:
     return (0 if everywhere else 1 if missing else 2, worst)
 
 
-def _describe(verdict: Verdict, reasons: Sequence[Reason], counts: Counter[ReplicaCondition]) -> str:
+def _describe(verdict: Verdict, reasons: Sequence[FoundReason], counts: Counter[ReplicaCondition]) -> str:
     total = sum(counts.values())
     if verdict in (Verdict.UNSAFE, Verdict.LATE):
         return ("Not safe: " if verdict is Verdict.UNSAFE else "Late: ") + _describe_bad(verdict, reasons, counts)
@@ -184,7 +185,7 @@ def _describe(verdict: Verdict, reasons: Sequence[Reason], counts: Counter[Repli
     return "All safe"
 
 
-def _describe_bad(verdict: Verdict, reasons: Sequence[Reason], counts: Counter[ReplicaCondition]) -> str:
+def _describe_bad(verdict: Verdict, reasons: Sequence[FoundReason], counts: Counter[ReplicaCondition]) -> str:
     said = (
         ["the daemon has stalled"] if any(CONDITIONS.get(r.kind) is ReplicaCondition.STALLED for r in reasons) else []
     )
@@ -198,7 +199,7 @@ def _describe_bad(verdict: Verdict, reasons: Sequence[Reason], counts: Counter[R
     return ", ".join(said)
 
 
-def _describe_unknown(reasons: Sequence[Reason], counts: Counter[ReplicaCondition]) -> str:
+def _describe_unknown(reasons: Sequence[FoundReason], counts: Counter[ReplicaCondition]) -> str:
     total = sum(counts.values())
     if any(reason.kind == "no_daemon" for reason in reasons):
         return "Not known: no daemon was asked"

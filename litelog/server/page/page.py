@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
+    from litelog.server.found_reason import FoundReason
     from litelog.server.page.chart import Chart
     from litelog.server.page.day import DayStrip
     from litelog.server.page.filter import LogPage
-    from litelog.server.report import Reason, ReplicaReport, StatusReport
+    from litelog.server.report import ReplicaReport, StatusReport
     from litelog.server.status_view import StatusView
     from litelog.server.verdict import Judgement
 
@@ -88,7 +89,7 @@ class Row:
     level: Level
     chart: Chart
     day: DayStrip
-    reasons: list[Reason]
+    reasons: list[FoundReason]
     """Those that the top of the page does not show."""
     snapshot: str | None
     """When the newest snapshot was written; None if that is not known."""
@@ -192,7 +193,7 @@ def page_headers() -> dict[str, str]:
     }
 
 
-def _name_reason(reason: Reason) -> str:
+def _name_reason(reason: FoundReason) -> str:
     """Its effect on the replica, in a word or two."""
     condition = CONDITIONS.get(reason.kind)
     return "not replicated" if condition is None else condition.value
@@ -201,7 +202,7 @@ def _name_reason(reason: Reason) -> str:
 def _make_rows(
     report: StatusReport, histories: Histories, judgement: Judgement, verdicts: VerdictHistory
 ) -> dict[str, list[Row]]:
-    reasons: dict[tuple[str | None, str | None], list[Reason]] = {}
+    reasons: dict[tuple[str | None, str | None], list[FoundReason]] = {}
     for reason in judgement.reasons[MAX_REASONS:]:
         reasons.setdefault((reason.log, reason.replica), []).append(reason)
     max_lag = report.max_lag_seconds or 0.0
@@ -221,7 +222,7 @@ def _make_rows(
 
 
 def _make_row(
-    report: ReplicaReport, condition: ReplicaCondition, chart: Chart, day: DayStrip, reasons: list[Reason]
+    report: ReplicaReport, condition: ReplicaCondition, chart: Chart, day: DayStrip, reasons: list[FoundReason]
 ) -> Row:
     written = [each for each in (report.wal, report.sealed) if each is not None]
     stored = sum(each.stored_bytes for each in written)
