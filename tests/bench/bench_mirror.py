@@ -2,7 +2,8 @@
 
 The yardstick of catching up is another process that sends the log's bytes over a bare socket to a process that writes
 them and syncs each log segment. The yardstick of the lag is a bare write and fdatasync, the bytes over a socket, and a
-write and fdatasync at the other end. The source ships a block with and without a mirror, in turns.
+write and fdatasync at the other end. In turns, the source ships blocks of a log that has a mirror, and the same blocks
+of another one that never had a reader.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +31,7 @@ from measuring import Finding, Report, bench_folder, empty, interleave, percenti
 from litelog.log.writer import LogWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 WAIT_SECONDS = 120.0
 LITELOG = Path(sys.executable).parent / "litelog"
@@ -38,17 +40,19 @@ IDLE = "litelog mirror --once that lacks nothing"
 
 
 class Source:
-    """A daemon that serves a log, in its own process."""
+    """A daemon that serves some logs, each a folder in ``work``, in its own process."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, names: Sequence[str] = ("log",)) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}/logs/log"
+        self._address = f"http://127.0.0.1:{port}"
+        self.url = self.url_of("log")
+        self._pid = 0
         self.config = work / "serve.yml"
         self.config.write_text(
             f"state-dir: {work}/state\naddr: 127.0.0.1:{port}\nserve: all\nsync-interval: 100ms\n"
-            f"logs:\n  - path: {work}/log\n    replicas: [{work}/replica]\n"
+            "logs:\n" + "".join(f"  - path: {work}/{name}\n    replicas: [{work}/replica-{name}]\n" for name in names)
         )
 
     @contextmanager
@@ -56,19 +60,35 @@ class Source:
         """Run the daemon."""
         command = [LITELOG, "replicate", "--config", self.config, "--quiet"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            self._pid = process.pid
             try:
                 yield
             finally:
                 process.terminate()
                 process.wait(WAIT_SECONDS)
 
-    def await_acknowledged(self, sequence: int) -> None:
-        """Wait until the replica holds all records before ``sequence``."""
-        await_true(lambda: (self._facts().get("acknowledged") or 0) >= sequence, 0.005)
+    def url_of(self, name: str) -> str:
+        """Where a log is served."""
+        return f"{self._address}/logs/{name}"
 
-    def _facts(self) -> dict[str, Any]:
+    def await_shipped(self, folder: str) -> None:
+        """Wait until the replica holds all that a log holds now. One request: polling would take the daemon's time."""
+        query = urllib.parse.urlencode({"wait": f"{WAIT_SECONDS:g}s", "log": folder})
+        with urllib.request.urlopen(urllib.request.Request(f"{self._address}/sync?{query}", method="POST")):
+            pass
+
+    def processor_seconds(self) -> float:
+        """The processor time that the daemon has taken."""
+        user, system = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def await_acknowledged(self, sequence: int, name: str = "log") -> None:
+        """Wait until the replica holds all records before ``sequence``."""
+        await_true(lambda: (self._facts(name).get("acknowledged") or 0) >= sequence, 0.005)
+
+    def _facts(self, name: str) -> dict[str, Any]:
         try:
-            with urllib.request.urlopen(self.url) as answer:
+            with urllib.request.urlopen(self.url_of(name)) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except urllib.error.URLError:
@@ -144,10 +164,10 @@ def _send_all(log: Path, address: tuple[str, int]) -> None:
 
 
 @contextmanager
-def mirroring(source: Source, out: Path) -> Iterator[None]:
+def mirroring(url: str, out: Path) -> Iterator[None]:
     """Run a mirror."""
     with subprocess.Popen(
-        [LITELOG, "mirror", "--quiet", source.url, out], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [LITELOG, "mirror", "--quiet", url, out], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         try:
             yield
@@ -198,19 +218,19 @@ def _sync_there(path: Path, address: tuple[str, int], size: int) -> None:
             connection.sendall(b"1")
 
 
-def ship_turn(source: Source, writer: LogWriter, blocks: list[list[bytes]]) -> float:
-    """Append blocks, and return the seconds until the replica has them."""
-    start = time.perf_counter()
+def ship_turn(source: Source, writer: LogWriter, blocks: list[list[bytes]]) -> tuple[float, float]:
+    """Append blocks. Return the seconds until the replica has them, and the daemon's processor time until then."""
+    start, before = time.perf_counter(), source.processor_seconds()
     for block in blocks:
         writer.append(block)
-    source.await_acknowledged(writer.next_sequence)
-    return time.perf_counter() - start
+    source.await_shipped(writer.folder)
+    return time.perf_counter() - start, source.processor_seconds() - before
 
 
 def measure_lag(report: Report, source: Source, writer: LogWriter, work: Path, rounds: int) -> None:
     """Compare the lag of a mirror with that of bare files, in turns."""
     ours, bare = list[list[float]](), list[list[float]]()
-    with mirroring(source, work / "mirror"):
+    with mirroring(source.url, work / "mirror"):
         append_turn(writer, work / "mirror", 5, 10_000, 0.01)
         for _ in range(rounds):
             ours.append(append_turn(writer, work / "mirror", 50, 10_000, 0.01))
@@ -223,22 +243,31 @@ def measure_lag(report: Report, source: Source, writer: LogWriter, work: Path, r
         report.findings.append(Finding(f"append to mirror, p{percent}", "bare, synced at both", values, at_most=most))
 
 
-def measure_shipping(report: Report, source: Source, writer: LogWriter, work: Path, rounds: int) -> None:
-    """Compare shipping with and without a mirror, in turns."""
-    blocks = [make_block(1 << 20, number) for number in range(32)]
-    times = dict[str, list[float]](alone=[], mirrored=[])
-    for number in range(1 + rounds):
-        alone = ship_turn(source, writer, blocks)
-        with mirroring(source, work / "mirror"):
-            await_true(lambda: log_bytes(work / "mirror") == log_bytes(work / "log"), 0.01)
-            mirrored = ship_turn(source, writer, blocks)
-        if number:
-            times["alone"].append(alone)
-            times["mirrored"].append(mirrored)
-    for name, taken in times.items():
-        report.figures[f"shipping 32 MiB, {name}"] = f"{statistics.median(taken):.3f} s"
-    found = ratios(times["mirrored"], times["alone"])
-    report.findings.append(Finding("shipping with a mirror", "without one", found, at_most=1.1))
+def measure_shipping(report: Report, work: Path, rounds: int) -> None:
+    """Compare shipping a log with a mirror, and one that never had a reader, in turns. No log segment is sealed
+    meanwhile: that would take the processor in the turn of the other one, too."""
+    folder = empty(work / "shipping")
+    names, blocks = ("mirrored", "unread"), [make_block(1 << 20, number) for number in range(32)]
+    for name in names:
+        make_log(folder / name, 1 << 20)
+    source, writers = Source(folder, names), [LogWriter(str(folder / name), segment_bytes=1 << 40) for name in names]
+    alone, mirrored = list[tuple[float, float]](), list[tuple[float, float]]()
+    with source.running(), writers[0], writers[1]:
+        for name, writer in zip(names, writers, strict=True):
+            source.await_acknowledged(writer.next_sequence, name)
+        with mirroring(source.url_of("mirrored"), folder / "mirror"):
+            for number in range(1 + rounds):
+                for writer, turns in zip(writers, (mirrored, alone), strict=True):
+                    await_true(lambda: log_bytes(folder / "mirror") == log_bytes(folder / "mirrored"), 0.01)
+                    turn = ship_turn(source, writer, blocks)
+                    if number:
+                        turns.append(turn)
+    for name, taken in (("alone", alone), ("with a mirror", mirrored)):
+        whole, processor = (statistics.median(values) for values in zip(*taken, strict=True))
+        report.figures[f"shipping 32 MiB, {name}"] = f"{whole:.3f} s, {processor:.3f} s of the source's processor time"
+    for at, name, most in ((0, "shipping with a mirror", 1.1), (1, "the same, the source's processor time", None)):
+        found = ratios([each[at] for each in mirrored], [each[at] for each in alone])
+        report.findings.append(Finding(name, "without one", found, at_most=most))
 
 
 @click.command(help=__doc__)
@@ -275,7 +304,7 @@ def main(folder: str | None, size: int, rounds: int, patience: float, as_json: b
             report.findings.append(Finding("the same without its start", COPY, ratios(times[COPY], without), 0.7))
             shutil.rmtree(work / "bare")
             measure_lag(report, source, writer, work, rounds)
-            measure_shipping(report, source, writer, work, rounds)
+        measure_shipping(report, work, rounds)
     report.print(as_json=as_json)
 
 
