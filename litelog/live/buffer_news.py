@@ -25,8 +25,9 @@ class ForkedError(DivergedError):
 class BufferNews:
     """A context manager. Its methods run in one event loop."""
 
-    def __init__(self, served: ServedLog, reader: LiveReader) -> None:
+    def __init__(self, served: ServedLog, reader: LiveReader, sign_of_life: bytes) -> None:
         self._reader = reader
+        self._sign_of_life = sign_of_life
         self._name = served.name
         self._buffer = served.buffer
         self._desk = served.desk
@@ -53,7 +54,8 @@ class BufferNews:
 
     def pass_time(self) -> None:
         """A sign of life is due."""
-        if self._awaits_tick:
+        send = self._reader.send_sign
+        if self._awaits_tick and (send is None or not send(self._sign_of_life)):
             self._end_wait(is_news=False)
 
     async def require_begun(self) -> None:
@@ -95,7 +97,7 @@ class BufferNews:
             timer.cancel()
 
     async def wait_for_life(self) -> bool:
-        """Wait for news, at most until a sign of life is due; return whether there was any."""
+        """Wait for news, at most until the caller has to send a sign of life; return whether there was any."""
         self._awaits_tick = True
         try:
             return await self._wait()

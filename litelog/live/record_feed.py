@@ -59,7 +59,7 @@ class RecordFeed:
         self._next: int | None = request.start if isinstance(request.start, int) else None
         self._left = request.limit
         self._past: CombinedReader | None = None
-        self._news = BufferNews(served, reader)
+        self._news = BufferNews(served, reader, encoding.keep_alive())
         self._ended = False
         self._loop = asyncio.get_running_loop()
 
@@ -74,7 +74,7 @@ class RecordFeed:
         """
         wanted, kind, is_cut = self._served.buffer.wanted, self._encoding.kind, self._is_cut
         if not is_cut:
-            wanted.add(kind, self._encode_whole)
+            wanted.add(kind, self._encode_whole, is_decoded=True)
         try:
             with self._news as news:
                 await news.require_begun()

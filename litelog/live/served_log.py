@@ -52,6 +52,9 @@ class LiveReader:
     """Why its stream has to end."""
     wake: Callable[[], None] | None = None
     """Wakes its stream. For the event loop's thread."""
+    send_sign: Callable[[bytes], bool] | None = None
+    """Sends a sign of life while its stream waits, without waking it; returns whether it did. None: the stream sends
+    all signs itself. For the event loop's thread."""
 
     def end(self, error: LitelogError) -> None:
         """Let the stream end with ``error``. For the event loop's thread."""

@@ -117,7 +117,7 @@ class WalFeed:
         self._clock = clock
         self._unsent = unsent
         self._place = request.position
-        self._news = BufferNews(served, reader)
+        self._news = BufferNews(served, reader, wal_stream.sign_of_life())
         self._following: int | None = None
         """The sequence after the last piece."""
         self._wanted: str | None = None

@@ -40,12 +40,20 @@ class WantedForms(Generic[Run]):
         self._lock = threading.Lock()
         self._readers: Counter[str] = Counter()
         self._encoders: dict[str, Callable[[Run], Piece]] = {}
+        self._decoded: set[str] = set()
 
-    def add(self, kind: str, encode: Callable[[Run], Piece]) -> None:
-        """A reader waits for a form."""
+    @property
+    def decoded_bytes(self) -> int:
+        """Up to how many bytes of a run are decoded for a form that is wanted; 0 if none is made from records."""
+        return MOST_BYTES if self._decoded else 0
+
+    def add(self, kind: str, encode: Callable[[Run], Piece], *, is_decoded: bool = False) -> None:
+        """A reader waits for a form. ``is_decoded``: it is made from the records, not from the bytes."""
         with self._lock:
             self._readers[kind] += 1
             self._encoders[kind] = encode
+            if is_decoded:
+                self._decoded.add(kind)
 
     def remove(self, kind: str) -> None:
         """It does not wait for it any more."""
@@ -53,6 +61,7 @@ class WantedForms(Generic[Run]):
             self._readers[kind] -= 1
             if self._readers[kind] <= 0:
                 del self._readers[kind], self._encoders[kind]
+                self._decoded.discard(kind)
 
     def encode(self, run: Run) -> None:
         """Encode a short run in all wanted forms. If one cannot be made, its readers get the error: they encode the run

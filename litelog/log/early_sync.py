@@ -75,7 +75,7 @@ class EarlySync:
         if copy is None:
             return
         size = copy.size()
-        if size <= offset or copy.ends_with_zeros():
+        if size <= offset or copy.ends_with_zeros(size):
             return
         descriptor, pipe = copy.prepare_sync(), self._pipe or self._start()
         if pipe is None:

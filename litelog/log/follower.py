@@ -17,6 +17,7 @@ from litelog.errors import (
     CorruptCommitError,
     CorruptionError,
     DivergedError,
+    LitelogError,
     SequenceGapError,
 )
 from litelog.formats import FinishedTail, Tail
@@ -26,12 +27,14 @@ from litelog.formats.capabilities import (
     is_sparse,
     max_commit_bytes,
     rewrites_finished,
+    scan_columns,
 )
 from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentFolder
 from litelog.log.source_position import CHECKED_BYTES, CommitRun, SourcePosition, digest, make_run
 
 if TYPE_CHECKING:
     from litelog.formats import Expectation, LogFormat, Scan
+    from litelog.formats.columns import Columns
     from litelog.log.early_sync import EarlySync
     from litelog.log.failed_syncs import FailedSyncs
     from litelog.log.watermark import Watermark
@@ -103,6 +106,9 @@ class Follower:
         self.withheld_by: str | None = None
         """The file that states the watermark, if the last search for a run found whole commits after it."""
         self._seen: tuple[int, ...] | None = None
+        self.decoded_bytes = 0
+        """Up to how many bytes are decoded as they are checked, for ``columns_of``."""
+        self._decoded: tuple[Scan, Columns] | None = None
         self.settled = False
         """Whether ``changed`` is reliable. False for a moment after a change, within a tick of the clock."""
 
@@ -129,7 +135,8 @@ class Follower:
     def next_run(self, limit: int) -> CommitRun | None:
         """Return the next run, of at most about ``limit`` bytes (one commit may be larger); None if there is none."""
         self.withheld_by = None
-        self._check_folder(inode=self._see()[0])
+        inode, modified, *_ = self._see()
+        self._check_folder(inode, modified)
         self._rest = None
         run = self._find_run(limit)
         if run is not None:
@@ -137,6 +144,11 @@ class Follower:
             if run.final:
                 self._finish_current()
         return run
+
+    def columns_of(self, run: CommitRun) -> Columns | None:
+        """The records of the run that ``next_run`` has just returned, if they were decoded then."""
+        decoded, self._decoded = self._decoded, None
+        return decoded[1] if decoded is not None and decoded[0] is run.scan else None
 
     def read_again(self, place: SourcePosition, length: int, *, final: bool) -> CommitRun:
         """Read the run of ``length`` bytes at ``place`` again. Raises DivergedError if the log does not hold it now."""
@@ -177,21 +189,21 @@ class Follower:
         self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
         return self._seen
 
-    def _check_folder(self, inode: int) -> None:
+    def _check_folder(self, inode: int, modified: int) -> None:
         """Find older log segments that a copy of the log brought back when it replaced the folder. They sort before
         the position, where a follower does not look. An empty folder is not another log: its disk is unmounted. If
         records are not numbered, an older name in the same folder is probably a mistake: ``report_late`` logs it. A
         writer that rewrites log segments may take one away for a moment."""
-        names = self._names.all()
+        names = self._names.all(modified)
         if not names:
             return
         if inode != (self._inode or inode):
             raise FolderReplacedError(self._folder, "the log's folder was restored or replaced")
         if has_manifest(self._format):
             self._check_manifest(names)
-        is_exact = self._format.self_numbered and not rewrites_finished(self._format)
         is_other = self.oldest not in ("", names[0])
-        if is_other and is_exact and self._names.order_of(names[0]) < self._names.order_of(self.oldest):
+        is_exact = is_other and self._format.self_numbered and not rewrites_finished(self._format)
+        if is_exact and self._names.order_of(names[0]) < self._names.order_of(self.oldest):
             reason = f"holds {names[0]} again, which is older than {self.oldest}, the oldest log segment it had left"
             raise FolderReplacedError(self._folder, reason)
         self._inode, self.oldest = inode, names[0]
@@ -214,11 +226,10 @@ class Follower:
             if current is None:
                 return self._skip_vanished()
             self._see()
-        current = self._check_continuity(current)
-        size, is_preallocated = current.size(), False
+        current, size = self._check_continuity(current)
+        is_preallocated = False
         if size > self._place.offset:
-            is_preallocated = current.ends_with_zeros()
-            size = self._sync(current, size)
+            size, is_preallocated = self._sync(current, size)
         try:
             data, scan = self._read_run(current, size, limit)
         except CorruptCommitError:
@@ -329,13 +340,22 @@ class Follower:
         while True:
             data = memoryview(current.read(place.offset, length))
             try:
-                scan = self._format.scan(self._path, data, place.offset, place.expectation)
+                scan = self._scan(data)
             except (CorruptCommitError, SequenceGapError) as error:
                 return self._read_before(error, data)
             longer = min(size - place.offset, max(scan.wanted, 2 * length), self._most_bytes)
             if scan.end > place.offset or longer <= length:
                 return data, scan
             length = longer  # a commit larger than the limit
+
+    def _scan(self, data: memoryview) -> Scan:
+        """Scan what follows the position. Decodes few bytes as well, unless only their records are damaged."""
+        place, path = self._place, self._path
+        if 0 < len(data) <= self.decoded_bytes:
+            with suppress(LitelogError):
+                self._decoded = scan_columns(self._format, path, data, place.offset, place.expectation)
+                return self._decoded[0]
+        return self._format.scan(path, data, place.offset, place.expectation)
 
     def _read_before(self, error: CorruptCommitError | SequenceGapError, data: memoryview) -> tuple[memoryview, Scan]:
         """Return the whole commits before the bad one. Raises ``error`` if there are none."""
@@ -422,21 +442,22 @@ class Follower:
         if older:
             raise DivergedError(os.path.join(self._folder, vanished), f"vanished, while {older[-1]} is there")
 
-    def _check_continuity(self, current: OpenSegment) -> OpenSegment:
+    def _check_continuity(self, current: OpenSegment) -> tuple[OpenSegment, int]:
         """Compare the source with the shipped position: size, inode, and the last commit's bytes. Return the current
-        log segment, which may be another file now."""
+        log segment, which may be another file now, and its size."""
         place = self._place
         if (inode := self._names.inode_of(place.file)) not in (None, current.inode):
             current = self._reopen_replaced(current)
         if inode is None:
             self._names.require_log()
             self._require_oldest(place.file)
-        if current.size() < place.offset:
-            raise DivergedError(self._path, f"was cut from {place.offset} bytes to {current.size()}")
+        size = current.size()
+        if size < place.offset:
+            raise DivergedError(self._path, f"was cut from {place.offset} bytes to {size}")
         checked = current.read(place.check_start, place.offset - place.check_start)
         if place.offset and digest(checked) != place.check_digest:
             raise DivergedError(self._path, f"was rewritten before offset {place.offset}")
-        return current
+        return current, size
 
     def _reopen_replaced(self, current: OpenSegment) -> OpenSegment:
         """Return the file that has the position's name now; ``current``, which has the old bytes, if there is none."""
@@ -461,15 +482,17 @@ class Follower:
         if self._early is not None:
             self._early.begin(self._current, self._path, self._place.offset)
 
-    def _sync(self, current: OpenSegment, size: int) -> int:
-        """Make the current log segment durable. Returns up to which size it is, or will be with the early sync."""
+    def _sync(self, current: OpenSegment, size: int) -> tuple[int, bool]:
+        """Make the current log segment durable. Returns up to which size it is, or will be with the early sync, and
+        whether its writer may still write zeros there. The early sync has made sure that it may not."""
         if self._place.offset == 0:
             self._names.sync_folder()
         covered = None if self._early is None else self._early.covered(current, self._place.offset)
         if covered is not None and covered <= size:
-            return covered
+            return covered, False
+        is_preallocated = current.ends_with_zeros()
         current.sync(self._path)
-        return size
+        return size, is_preallocated
 
     def _finish_current(self) -> None:
         if self._finished is not None:
@@ -500,7 +523,8 @@ class Follower:
         newest = self._place.file or self._place.finished
         if newest and not self._format.self_numbered:  # in numbered formats, shipping continues without it
             self._names.report_late(newest)
-        for name in self._names.after(newest):
+        # A newer one that appeared since the look before the read is found next time: the signature is older, too.
+        for name in self._names.after(newest, None if self._seen is None else self._seen[1]):
             self._awaited.append(name)
             scan, size = self._probe(name, expect)
             if size == 0:

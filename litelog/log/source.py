@@ -125,10 +125,11 @@ class OpenSegment:
         """Whether anything follows ``end``, except for zeros, which are preallocation."""
         return bool(self.read(end, GROWTH_BYTES).strip(b"\0"))
 
-    def ends_with_zeros(self) -> bool:
-        """Whether its file ends with zeros, over which its writer may write a commit: the file is preallocated."""
-        start = max(0, os.fstat(self._descriptor).st_size - SMALLEST_COMMIT_BYTES)
-        return not self._read_file(start, SMALLEST_COMMIT_BYTES).strip(b"\0")
+    def ends_with_zeros(self, file_size: int | None = None) -> bool:
+        """Whether its file ends with zeros, over which its writer may write a commit: the file is preallocated.
+        ``file_size``: the file's size, if it was just looked up."""
+        size = os.fstat(self._descriptor).st_size if file_size is None else file_size
+        return not self._read_file(max(0, size - SMALLEST_COMMIT_BYTES), SMALLEST_COMMIT_BYTES).strip(b"\0")
 
     def read(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset`` on; fewer at the end."""
@@ -295,8 +296,11 @@ class SegmentFolder:
                 self._folder, f"holds no log segment of format {self._format.name}{self._others()}"
             )
 
-    def all(self) -> list[str]:
-        """Return the log segments, oldest first. Lists the folder again when it has changed."""
+    def all(self, seen: int | None = None) -> list[str]:
+        """Return the log segments, oldest first. Lists the folder again when it has changed. ``seen``: its time of
+        change, as ``signature`` has returned it: what changed after that may be missing."""
+        if seen is not None and seen == self._listed_at:
+            return self._listed
         modified = self._status().st_mtime_ns
         if modified != self._listed_at:
             self._read()
@@ -309,9 +313,11 @@ class SegmentFolder:
         self.all()
         return sorted(self._foreign)
 
-    def after(self, name: str) -> list[str]:
-        """Return the log segments after ``name``; all of them if it is empty."""
-        names = self.all()
+    def after(self, name: str, seen: int | None = None) -> list[str]:
+        """Return the log segments after ``name``; all of them if it is empty. ``seen``: as for ``all``."""
+        names = self.all() if seen is None else self.all(seen)
+        if names and name == names[-1]:
+            return []
         return names[bisect_right(self._orders, self.order_of(name)) :] if name else names
 
     def before(self, name: str) -> list[str]:

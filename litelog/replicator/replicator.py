@@ -355,10 +355,13 @@ class Replicator:
 
     def _find_shipped(self, log: str) -> tuple[Claim, SourcePosition] | None:
         """The claim and acknowledged position of the first replica of a log that has begun."""
-        members = list(self._members.members.values())
-        replicas = (member.task.replica for member in members if member.log.path == log and not member.task.leaving)
-        shipped = (replica.shipped for replica in replicas if replica is not None)
-        return next((each for each in shipped if each is not None), None)
+        for member in list(self._members.members.values()):
+            task = member.task
+            if member.log.path == log and not task.leaving and task.replica is not None:
+                shipped = task.replica.shipped
+                if shipped is not None:
+                    return shipped
+        return None
 
     @property
     def abandoned(self) -> bool:

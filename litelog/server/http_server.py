@@ -251,8 +251,11 @@ class LimitedConnection(asyncio.Protocol):
 
         uvicorn's own way copies each piece, and takes three times as long for a small one.
         """
-        inner, views = self._inner, [memoryview(buffer).cast("B") for buffer in buffers]
+        inner = self._inner
         assert isinstance(inner, H11Protocol)
+        if len(buffers) == 1 and isinstance(piece := buffers[0], bytes) and self.send_at_once(piece):
+            return
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
         size = sum(map(len, views))
         if not size or inner.transport.is_closing():
             return
@@ -263,6 +266,20 @@ class LimitedConnection(asyncio.Protocol):
             if inner.transport.is_closing():
                 return
             inner.transport.write(buffer)
+
+    def send_at_once(self, piece: bytes) -> bool:
+        """Send a short piece of a stream's body, if chunks were sent before, and the client is not slow. Returns
+        whether it did."""
+        inner, size = self._inner, len(piece)
+        assert isinstance(inner, H11Protocol)
+        if (
+            not (self._is_chunked and 0 < size < JOINED_BYTES)
+            or inner.flow.write_paused
+            or inner.transport.is_closing()
+        ):
+            return False
+        inner.transport.write(b"%x\r\n%b\r\n" % (size, piece))
+        return True
 
     def _frame(self, inner: H11Protocol, size: int) -> Sequence[object]:
         """The framing of a piece, with a ``_Sized`` in its place. h11 decides on the first one: a chunk changes nothing

@@ -158,7 +158,7 @@ class LogHandlers:
             return answer_error(error)
         self._permits.watch(reader, permit_of(request))
         pieces = RecordFeed(served, asked, encoding, reader).pieces()
-        return await self._stream(request, pieces, encoding, partial(self._leave, served, reader))
+        return await self._stream(request, pieces, encoding, partial(self._leave, served, reader), reader)
 
     async def record(self, request: Request) -> Response:
         """One record of a log."""
@@ -199,7 +199,7 @@ class LogHandlers:
         # With a rate, the connection is never full, but each byte takes the reader's time: all is compressed.
         unsent = None if self._logs.limits.rate is not None else find_unsent(request)
         pieces = WalFeed(served, asked, reader, self._clock, unsent).pieces()
-        return await self._stream(request, pieces, WalFraming(), partial(self._leave, served, reader))
+        return await self._stream(request, pieces, WalFraming(), partial(self._leave, served, reader), reader)
 
     async def check(self, request: Request) -> Response:
         """A check of a log's own files. The daemon checks one log at a time."""
@@ -306,8 +306,9 @@ class LogHandlers:
             if permit is not None:
                 permit.require()
             yield piece
-            async for _ in pace.keep(len(piece)):
-                """An object has no signs of life: a pause lasts about a second."""
+            if pace.count(len(piece)):
+                async for _ in pace.wait():
+                    """An object has no signs of life: a pause lasts about a second."""
 
     async def _stream(
         self,
@@ -315,9 +316,10 @@ class LogHandlers:
         pieces: AsyncGenerator[Piece, None],
         framing: StreamFraming,
         leave: Callable[[], None],
+        reader: LiveReader | None = None,
     ) -> Response:
         pace = StreamPace(self._logs.limits, self._logs.counts)
-        return await answer_stream(pieces, framing, leave, pace, make_compressor(request))
+        return await answer_stream(pieces, framing, leave, pace, make_compressor(request), reader)
 
     def _leave(self, served: ServedLog, reader: LiveReader) -> None:
         """End a reader. Waits for nothing: the request may be cancelled."""

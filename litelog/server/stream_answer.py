@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from litelog.live.encoding import Piece, StreamFraming
     from litelog.live.reader_limits import LimitCounts, ReaderLimits
+    from litelog.live.served_log import LiveReader
 
 GZIP_LEVEL = 1
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
@@ -47,26 +48,38 @@ class StreamPace:
         self._sent = 0
 
     @property
+    def is_unlimited(self) -> bool:
+        """Whether nothing that is sent has to be counted."""
+        return self._limits.size is None and self._limits.rate is None
+
+    @property
     def has_ended(self) -> bool:
         """Whether the stream has to end: it has reached the limit of its size."""
         return self._limits.size is not None and self._sent >= self._limits.size
 
-    async def keep(self, sent: int) -> AsyncIterator[None]:
-        """Count bytes that were sent, and wait until more may be sent. Yields whenever a sign of life is due meanwhile.
-
-        A stream that has been idle may catch up for a second, not for all of that time.
-        """
+    def count(self, sent: int) -> bool:
+        """Count bytes that were sent. Returns whether to wait before more is sent."""
         self._sent += sent
         if self.has_ended:
             self._counts.add(ended=1)
-        elif self._limits.rate is not None:
-            now = self._loop.time()
-            due = self._began = max(self._began, now - 1.0) + sent / self._limits.rate
-            self._counts.add(slowed_seconds=max(0.0, due - now))
-            while (left := due - self._loop.time()) > 0:
-                await asyncio.sleep(min(left, KEEP_ALIVE_SECONDS))
-                if left > KEEP_ALIVE_SECONDS:
-                    yield
+            return False
+        if self._limits.rate is None:
+            return False
+        now = self._loop.time()
+        self._began = max(self._began, now - 1.0) + sent / self._limits.rate
+        self._counts.add(slowed_seconds=max(0.0, self._began - now))
+        return self._began > now
+
+    async def wait(self) -> AsyncIterator[None]:
+        """Wait until more may be sent. Yields whenever a sign of life is due meanwhile.
+
+        A stream that has been idle may catch up for a second, not for all of that time.
+        """
+        due = self._began
+        while (left := due - self._loop.time()) > 0:
+            await asyncio.sleep(min(left, KEEP_ALIVE_SECONDS))
+            if left > KEEP_ALIVE_SECONDS:
+                yield
 
 
 class Compressor:
@@ -122,8 +135,10 @@ async def answer_stream(
     leave: Callable[[], None],
     pace: StreamPace,
     compressor: Compressor | None,
+    reader: LiveReader | None = None,
 ) -> Response:
-    """Answer with a stream, or with the error that comes before its first piece. ``leave`` is called at its end."""
+    """Answer with a stream, or with the error that comes before its first piece. ``leave`` is called at its end.
+    ``reader``: gets the way to send signs of life."""
     try:
         first = await anext(pieces, None)
     except LitelogError as error:
@@ -143,7 +158,10 @@ async def answer_stream(
         await body.aclose()
         await pieces.aclose()
 
-    return PieceStream(body, end, {**headers, "content-type": framing.media_type})
+    stream = PieceStream(body, end, {**headers, "content-type": framing.media_type})
+    if reader is not None and compressor is None and pace.is_unlimited:
+        reader.send_sign = stream.send_at_once
+    return stream
 
 
 class PieceStream(StreamingResponse):
@@ -161,6 +179,10 @@ class PieceStream(StreamingResponse):
         self._pieces = body
         self._end = end
         self._connection = begin_stream()
+
+    def send_at_once(self, piece: bytes) -> bool:
+        """Send a short piece while the body waits for its next one. Returns whether that was possible."""
+        return self._connection is not None and self._connection.send_at_once(piece)
 
     async def stream_response(self, send: Send) -> None:
         """Send the answer. A piece of the body takes the short way to the connection."""
@@ -197,13 +219,15 @@ async def _frame(
     if first:
         yield first
     try:
-        async for _ in pace.keep(piece_size(first or b"")):
-            yield framing.keep_alive()
+        if pace.count(piece_size(first or b"")):
+            async for _ in pace.wait():
+                yield framing.keep_alive()
         while not pace.has_ended and (piece := await anext(pieces, None)) is not None:
             if piece:
                 yield piece
-                async for _ in pace.keep(piece_size(piece)):
-                    yield framing.keep_alive()
+                if pace.count(piece_size(piece)):
+                    async for _ in pace.wait():
+                        yield framing.keep_alive()
     except LitelogError as error:
         last = framing.fail(error_fields(error))
         if last is None:

@@ -77,9 +77,11 @@ class FolderSignal:
 
     def wait(self, seconds: float) -> None:
         """Wait for a change or ``wake``, up to ``seconds``. What comes after the return is kept for the next call."""
-        ready = [descriptor for descriptor, _ in self._poll.poll(seconds * 1000)]
-        taken = [self._take(descriptor) for descriptor in ready]
-        self._is_write = ready == [self._inotify] and _is_write(taken[0])
+        ready = self._poll.poll(seconds * 1000)
+        events = b""
+        for descriptor, _ in ready:
+            events = self._take(descriptor)
+        self._is_write = len(ready) == 1 and ready[0][0] == self._inotify and _is_write(events)
 
     def wake(self) -> None:
         """Let the wait that is under way, or the next one, return at once. Does nothing after ``close``."""
@@ -106,10 +108,10 @@ class FolderSignal:
 
     @staticmethod
     def _take(descriptor: int) -> bytes:
-        if descriptor >= 0:
-            with suppress(BlockingIOError):
-                return os.read(descriptor, _EVENT_BYTES)
-        return b""
+        try:
+            return os.read(descriptor, _EVENT_BYTES) if descriptor >= 0 else b""
+        except BlockingIOError:
+            return b""
 
 
 def _is_write(events: bytes) -> bool:

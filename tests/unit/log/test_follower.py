@@ -60,6 +60,23 @@ def test_a_small_limit_cuts_at_commits_and_loses_nothing(log: LogBuilder, clock:
     assert max(len(run.data) for run in runs) <= 200
 
 
+@ALL_FORMATS
+def test_few_bytes_are_decoded_as_they_are_checked_if_that_is_wanted(log: LogBuilder, clock: ManualClock) -> None:
+    follower, decoded = follow(log, clock), 0
+    for wanted in (False, True):
+        follower.decoded_bytes = LIMIT if wanted else 0
+        log.roll(3)
+        while (run := follower.next_run(LIMIT)) is not None:
+            columns = follower.columns_of(run)
+            if columns is not None:
+                start, path = run.start, log.path(run.start.file)
+                expected = log.format.decode(path, run.data, start.offset, start.expectation)
+                assert list(columns.records()) == list(expected.records())
+                decoded += len(columns)
+                assert follower.columns_of(run) is None
+        assert bool(decoded) == wanted
+
+
 def test_a_commit_larger_than_the_limit_comes_whole(log: LogBuilder, clock: ManualClock) -> None:
     log.roll(1)
     log.append(1, size=100_000)

@@ -20,7 +20,9 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+from litelog.formats.columns import NAMES
 from litelog.live import live_buffer, news_desk
+from litelog.live.encoding import ENCODINGS
 from litelog.live.reader_limits import ReaderLimits
 from litelog.log.writer import LogWriter
 from tests.builders.child import runs_in_child
@@ -193,6 +195,28 @@ def test_a_stream_begins_before_there_is_anything_to_send(
         log.append(1)
         assert stream.some()
         stream.close()
+
+
+@pytest.mark.parametrize("accepted", ["application/x-ndjson", "text/event-stream"])
+def test_signs_of_life_do_not_wake_a_stream_that_waits(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, accepted: str
+) -> None:
+    """A stream that wakes makes its sign anew."""
+    made, kind = list[bytes](), ENCODINGS[accepted]
+    sign = kind(NAMES).keep_alive()
+    monkeypatch.setattr(news_desk, "KEEP_ALIVE_SECONDS", 0.001)
+    monkeypatch.setattr(kind, "keep_alive", lambda _self: made.append(sign) or sign)
+    with serving(tmp_path, log) as watched:
+        stream, got = ServedStream(watched, "/logs/log/records?from=end&follow=true", {"Accept": accepted}), b""
+        log.append(1)
+        while b"sequence" not in got or got.count(sign) < 20:
+            got += stream.some()
+        woken = len(made)
+        log.append(1)
+        while got.count(b'"sequence"') < 2:
+            got += stream.some()
+        stream.close()
+    assert woken < 10
 
 
 def test_a_connection_serves_one_stream_after_another(tmp_path: Path, log: LogBuilder) -> None:
