@@ -359,6 +359,12 @@ def test_without_a_daemon_only_the_kept_state_is_judged() -> None:
 
 
 @pytest.mark.slow
+def test_a_log_whose_name_is_not_utf_8_gets_its_condition() -> None:
+    found = judge(view(replica(log="/\udcff", lag_seconds=3600.0)), HealthThresholds(60.0))
+    assert found.replicas == {("/\udcff", URL): ReplicaCondition.LATE}
+    assert [each.log for each in found.reasons] == ["/\\udcff"]
+
+
 def test_the_start_of_a_reason_is_a_wall_clock_time() -> None:
     (reason,) = judge(view(replica(lag_seconds=3600.0)), HealthThresholds(60.0)).reasons
     now = SystemClock().now()
