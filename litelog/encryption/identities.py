@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.dataclass import dataclass
 from litelog.encryption.commands import run_command
+from litelog.encryption.keys import KEY_BYTES
 from litelog.encryption.libraries import import_pyrage
 from litelog.encryption.passphrases import decrypt_with_passphrase
 from litelog.encryption.recipients import AGE, COMMAND, PASSPHRASE, read_lines
@@ -60,9 +61,7 @@ class Identities:
 
     def _unwrap(self, kind: str, body: bytes) -> bytes | None:
         if kind == COMMAND:
-            for command in self.commands:
-                return run_command(command, body, "unwrap-command")
-            return None
+            return self._unwrap_by_command(body)
         library = import_pyrage()
         try:
             if kind == AGE and self.keys:
@@ -72,6 +71,25 @@ class Identities:
         for passphrase in self.passphrases if kind == PASSPHRASE else ():
             if (found := decrypt_with_passphrase(body, passphrase)) is not None:
                 return found
+        return None
+
+    def _unwrap_by_command(self, body: bytes) -> bytes | None:
+        """The key that the first of the commands finds that writes one; None without a command.
+
+        Raises ConfigError if there are commands, and none writes a key: the error of the first one.
+        """
+        failure = None
+        for command in self.commands:
+            try:
+                found = run_command(command, body, "unwrap-command")
+                if len(found) == KEY_BYTES:
+                    return found
+                said = f"wrote {len(found)} bytes, not the {KEY_BYTES} of a key"
+                raise ConfigError(f"unwrap-command: {shlex.join(command)} {said}")
+            except ConfigError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
         return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ def read_recipients(
         command: A command that wraps keys, with its arguments.
 
     Raises:
-        ConfigError: There is none, one is not a public key, or a file cannot be read.
+        ConfigError: There is none, one is not a public key, a file cannot be read, or the command's program is missing.
     """
     library = import_pyrage()
     public: set[str] = set()
@@ -89,6 +90,8 @@ def read_recipients(
             _parse(library, place, key)
             public.add(key)
     passphrase = None if passphrase_file is None else read_passphrase(passphrase_file)
+    if command and shutil.which(command[0]) is None:
+        raise ConfigError(f"encryption: wrap-command: {command[0]}: no such program, or it cannot be executed")
     if not (public or passphrase or command):
         raise ConfigError("encryption: names no recipient: write recipients, a passphrase-file or a wrap-command")
     return Recipients(tuple(sorted(public)), passphrase, tuple(command))

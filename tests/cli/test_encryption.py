@@ -353,6 +353,11 @@ def test_a_copy_is_encrypted_as_the_replica_is(tree: Command) -> None:
         ("{recipients: [AGE-SECRET-KEY-1QQQQ]}", "a secret key is given as a recipient"),
         ("{passphrase-file: /nowhere/passphrase}", "/nowhere/passphrase: cannot be read"),
         ("{recipient: [x]}", "recipient"),
+        (
+            "{passphrase-file: relative}",
+            "column 39: logs[0].replicas[0].encryption.passphrase-file: must be",
+        ),
+        ("{wrap-command: [no-such-program]}", "no-such-program: no such program"),
         ("true", "encryption"),
     ],
 )

@@ -51,6 +51,18 @@ def test_one_identity_file_holds_those_of_every_kind(tmp_path) -> None:
     assert "correct horse" not in repr(whole)
 
 
+@runs_in_child
+def test_each_command_is_tried_until_one_writes_a_key(tmp_path) -> None:
+    python = f"unwrap-command {sys.executable} -I -S -c"
+    right, fails, short = (f"{python} '{program}'" for program in (XOR, "import sys; sys.exit(4)", "print(1)"))
+    (wrapped,) = read_recipients([], None, COMMAND).wrap(SECRET)
+    for lines in ((fails, right), (short, right), (right, fails), (short, fails, right)):
+        assert read_identities(write(tmp_path / "id.txt", "\n".join(lines))).unwrap([wrapped]) == SECRET
+    for lines, said in (((fails, short), "ended with exit code 4"), ((short, fails), "wrote 2 bytes, not the 32")):
+        with pytest.raises(ConfigError, match=said):
+            read_identities(write(tmp_path / "id.txt", "\n".join(lines))).unwrap([wrapped])
+
+
 def test_no_secret_is_in_the_description_of_what_holds_it() -> None:
     key = GenerationKey(b"generation-secret")
     recipients = Recipients(passphrase="correct horse", command=("wrap", "--token=horse"))
