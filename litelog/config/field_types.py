@@ -251,6 +251,10 @@ def _checked(value: Any, function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _union(members: tuple[Any, ...]) -> Reader:
     """The reader for a union of types. Locations of errors name the type, if several are possible."""
+    models = [each for each in members if hasattr(each, "read")]
+    words = [word for each in members if get_origin(each) is Literal for word in get_args(each)]
+    if len(models) == 1 and words:
+        return partial(_read_model_or_word, models[0], words, NoneType in members)
     plain = tuple(each for each in members if each in _PLAIN)
     readers = {_label(each): make_reader(each) for each in members if each is not NoneType}
     takes_none = NoneType in members
@@ -269,6 +273,17 @@ def _union(members: tuple[Any, ...]) -> Reader:
         raise MistakesError(mistakes)
 
     return read
+
+
+def _read_model_or_word(
+    model: type[Readable], words: list[str], takes_none: bool, value: Any, source: Source, _others: dict[str, Any]
+) -> Any:
+    """Read a mapping as a model, and all else as one of a few words. So the locations of errors name no type."""
+    if value in words or (takes_none and value is None):
+        return value
+    if not isinstance(value, model) and not hasattr(value, "keys"):
+        raise mistake("literal_error", value, expected=" or ".join(("a mapping of keys to values", *words)))
+    return model.read(value, source)
 
 
 def _label(annotation: Any) -> str:

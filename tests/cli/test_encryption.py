@@ -352,10 +352,13 @@ def test_a_copy_is_encrypted_as_the_replica_is(tree: Command) -> None:
         ("{recipients: [/nowhere/keys]}", "/nowhere/keys: cannot be read"),
         ("{recipients: [AGE-SECRET-KEY-1QQQQ]}", "a secret key is given as a recipient"),
         ("{passphrase-file: /nowhere/passphrase}", "/nowhere/passphrase: cannot be read"),
-        ("{recipient: [x]}", "recipient"),
-        ("{passphrase-file: relative}", "must be an absolute path"),
+        ("{recipient: [x]}", "encryption.recipient: unknown key; did you mean recipients?"),
+        (
+            "{passphrase-file: relative}",
+            "column 39: logs[0].replicas[0].encryption.passphrase-file: must be",
+        ),
         ("{wrap-command: [no-such-program]}", "no-such-program: no such program"),
-        ("true", "encryption"),
+        ("true", "replicas[0].encryption: Input should be a mapping of keys to values or none (found 'true')"),
     ],
 )
 def test_a_configuration_that_cannot_encrypt_is_refused(litelog: Command, encryption: str, message: str) -> None:
