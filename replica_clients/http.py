@@ -84,6 +84,7 @@ class HttpStore:
     """The objects of a served log's replica. Several threads call it at once. Each request is attempted once."""
 
     enforces_create_only = True
+    read_only = "a log that a daemon serves is read only; name the folder or store to write the replica to"
 
     def __init__(
         self, url: str, read_token: Callable[[], str | None], timeout: urllib3.Timeout, pool: urllib3.PoolManager

@@ -1,4 +1,5 @@
-"""Optional capabilities of a store that only some programs use: copies, positions of consumers, versions, locks."""
+"""Optional capabilities of a store that only some programs use: copies, positions of consumers, versions, locks, and
+whether it is read only."""
 
 from __future__ import annotations
 
@@ -12,6 +13,15 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.stores.object_store import ObjectStore
+
+
+@runtime_checkable
+class MayBeReadOnly(Protocol):
+    """An optional capability of a store that, as it is configured, may take no objects."""
+
+    @property
+    def read_only(self) -> str | None:
+        """Why nothing can be written there, and what to do instead; None if something can."""
 
 
 @runtime_checkable

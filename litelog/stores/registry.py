@@ -21,6 +21,7 @@ from urllib.parse import unquote
 from litelog.encryption.identities import OPTION
 from litelog.errors import ConfigError, UnknownSchemeError
 from litelog.installation import install_command
+from litelog.stores.capabilities import MayBeReadOnly
 from litelog.stores.object_store import ObjectReplicaClient, StreamsWal
 from litelog.system.entry_points import EntryPointGroup, load_entry
 
@@ -151,16 +152,12 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
 
 
 def open_writable_store(url: str, options: Mapping[str, object] | None = None) -> ObjectStore:
-    """Open a store as ``open_store`` does, to write a replica there.
-
-    Raises ConfigError also for a log that a daemon serves: it is read only.
-    """
+    """Open a store as ``open_store`` does, to write a replica there. Raises ConfigError also for one that is read only,
+    such as a log that a daemon serves."""
     store = open_store(url, options)
-    if is_served(store):
+    if isinstance(store, MayBeReadOnly) and store.read_only is not None:
         store.close()
-        raise ConfigError(
-            f"{store.url}: a log that a daemon serves is read only; name the folder or store to write the replica to"
-        )
+        raise ConfigError(f"{store.url}: {store.read_only}")
     return store
 
 

@@ -181,6 +181,12 @@ class S3Store:
     def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
         return self._connection.request(operation, key, method, Key=self._prefix + key, **parameters)
 
+    @property
+    def read_only(self) -> str | None:
+        if self._versions is None:
+            return None
+        return "the option as-of reads earlier versions, and writes nothing; leave it out to write a replica"
+
     def _require_now(self, operation: str, key: str) -> None:
         if self._versions is not None:
             raise NotSupportedError(operation, key, "as-of reads earlier versions, and writes nothing")

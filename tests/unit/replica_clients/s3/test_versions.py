@@ -15,6 +15,7 @@ from litelog.errors import ConfigError, CorruptionError, NotFoundError
 from litelog.objects.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal
 from litelog.stores.capabilities import kept_versions
 from litelog.stores.object_store import ByteRange, NotSupportedError, ObjectInfo
+from litelog.stores.registry import open_writable_store
 from replica_clients.s3 import open_store
 from replica_clients.s3.settings import read_settings
 from tests.builders.log_builder import make_log
@@ -90,6 +91,13 @@ def test_nothing_is_written_as_of_a_time(server: S3Server, bucket: str) -> None:
     with pytest.raises(NotSupportedError, match="as-of reads earlier versions, and writes nothing"):
         store.delete(["a"])
     assert store.sign("a", 10) is None  # type: ignore[attr-defined]
+
+
+def test_a_place_as_of_a_time_is_refused_for_a_replica_before_any_request() -> None:
+    options = {"as-of": "2026-01-02T03:04:05Z", "endpoint": "http://127.0.0.1:9"}
+    with pytest.raises(ConfigError, match="leave it out to write a replica"):
+        open_writable_store("s3://bucket/log", options)
+    open_writable_store("s3://bucket/log", {"endpoint": "http://127.0.0.1:9"}).close()
 
 
 def test_a_listing_of_more_than_a_page_is_complete(server: S3Server, bucket: str, monkeypatch: Any) -> None:
