@@ -124,14 +124,15 @@ def find_generation(client: ReplicaClient, target: Target) -> tuple[Claim, Gener
 
 
 def require_keys(client: ReplicaClient, plan: RestorePlan) -> None:
-    """Require that each generation from which ``plan`` reads can be decrypted, if it is encrypted.
+    """Require that the generations from which ``plan`` reads can be decrypted, if they are encrypted.
 
-    Reads the claims of earlier generations whose sealed segments a snapshot names. One that is damaged or missing is
-    left to those who read its objects. Raises ConfigError.
+    Of earlier generations whose sealed segments a snapshot names, it reads the claims of all if the newest generation
+    is encrypted, and otherwise that of the oldest: a replica in clear may have thousands of them. A claim that is
+    damaged or missing is left to those who read its generation's objects. Raises ConfigError.
     """
     claims = {part.claim.generation: part.claim for part in plan.parts}
-    named = {span.entry.generation for part in plan.parts for span in part.sealed}
-    for name in sorted({*claims, *named}):
+    named = sorted({span.entry.generation for part in plan.parts for span in part.sealed} - claims.keys())
+    for name in (*claims, *(named if plan.claim.encryption is not None else named[:1])):
         with suppress(CorruptionError, NotFoundError):
             client.require_readable(claims.get(name) or read_claim_of(client, name, plan.claim))
 
