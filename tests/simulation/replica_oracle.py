@@ -243,10 +243,12 @@ class ReplicaOracle:
                 self.fail(f"checkpoints: {key} was put by the newest owner, and is not in the chain")
         self._world.counts["checkpoints in a chain"] += len(held)
         newest, older = trusted.chain[-1], MemoryStore(self.bucket.url)
-        for info in client.store.list(""):
+        stored_bytes = self._store()
+        for info in stored_bytes.list(""):
             if info.key != newest.key:
-                older.put(info.key, [client.store.open(info.key).read()])
-        if not compare_with_own(ObjectReplicaClient(older), lambda _: FORMAT, [KEY], newest).differences:
+                older.put(info.key, [stored_bytes.open(info.key).read()])
+        without = ObjectReplicaClient(self._world.decrypted(older))
+        if not compare_with_own(without, lambda _: FORMAT, [KEY], newest).differences:
             self.fail(f"checkpoints: an older state is not named by a copy of {newest.key}")
 
     def log_line_written(self, event: str, message: str) -> None:
@@ -321,8 +323,11 @@ class ReplicaOracle:
 
     def client(self) -> ObjectReplicaClient:
         """The replica as it is at this moment."""
-        store = SimulatedStore(self.bucket, self._world.scheduler, self._world.random)
-        return ObjectReplicaClient(self._world.decrypted(store))
+        return ObjectReplicaClient(self._world.decrypted(self._store()))
+
+    def _store(self) -> SimulatedStore:
+        """The objects as they are stored at this moment."""
+        return SimulatedStore(self.bucket, self._world.scheduler, self._world.random)
 
     def _restore(
         self, target: Target, what: str = "a default restore", client: ObjectReplicaClient | None = None

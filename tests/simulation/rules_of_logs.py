@@ -176,7 +176,7 @@ LOGS = (
         RemovedCode("log/follower", "if inode != (self._inode or inode):", "if False:"),
         RemovedCode(
             "log/follower",
-            "if is_other and is_exact and self._names.order_of(names[0]) < self._names.order_of(self.oldest):",
+            "if is_exact and self._names.order_of(names[0]) < self._names.order_of(self.oldest):",
             "if False:",
         ),
     ),
