@@ -96,7 +96,7 @@ class _Held:
         return 0
 
     def _count_in_wal(self, positions: Sequence[Position], opened: OpenSegment) -> int:
-        """Each header has the CRC-32C of all bytes before its end, so a binary search finds the first WAL segment that
+        """Each header has sums of the bytes before its end, so a binary search finds the first WAL segment that
         differs. Its bytes show where."""
         number = bisect_left(
             positions, True, key=lambda position: not _holds(opened, read_header(self._client, position))
@@ -108,7 +108,7 @@ class _Held:
         return start + count_equal(data, opened.read(start, len(data)))
 
     def _count_in_sealed(self, entry: SnapshotEntry, opened: OpenSegment) -> int:
-        if opened.size() >= entry.length and opened.checksum(entry.length) == entry.crc:
+        if opened.size() >= entry.length and opened.sha256(0, entry.length) == entry.digest:
             return entry.length
         sealed, same = open_sealed(self._client, entry), 0
         for number in range(len(sealed.footer.frames)):
@@ -122,8 +122,12 @@ class _Held:
 
 
 def _holds(opened: OpenSegment, header: WalHeader) -> bool:
-    is_data = header.successor is None
-    return is_data and opened.size() >= header.end and opened.checksum(header.end) == header.crc_total
+    if header.successor is not None or opened.size() < header.end or opened.checksum(header.end) != header.crc_total:
+        return False
+    if header.check_start is None:
+        return True
+    # Commits that end with their own CRC-32C have the same CRC-32C, whatever they hold.
+    return opened.sha256(header.check_start, header.end) == header.check_digest
 
 
 def count_equal(one: bytes | memoryview, other: bytes) -> int:

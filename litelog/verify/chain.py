@@ -18,7 +18,7 @@ from litelog.verify.inventory import wal_between
 from litelog.verify.wal_checks import ChainPosition, WalChecks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.wal_segment import WalHeader
@@ -42,6 +42,16 @@ class ChainExtent:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainPart:
+    """Bytes [start, stop) of a log segment, as a WAL segment holds them."""
+
+    start: int
+    stop: int
+    digest: str
+    """Their SHA-256, hex."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChainSegment:
     """The part of a log segment that its WAL segments hold."""
 
@@ -49,7 +59,12 @@ class ChainSegment:
     file: str
     length: int
     crc: int
-    """CRC-32C of [0, length)."""
+    """CRC-32C of [0, length). Over commits that end with their own CRC-32C it depends only on their lengths."""
+    parts: Sequence[ChainPart] = ()
+    """What is known of the bytes of each WAL segment: of all of them, or of the last commits of those whose contents
+    were not read."""
+    digest: str | None = None
+    """SHA-256, hex, of [0, length), if the log segment went up sealed."""
 
 
 class Chain:
@@ -67,6 +82,7 @@ class Chain:
         identity = None if subject.claim is None else Identity.of(subject.claim)
         start = Position(subject.name, subject.first, 0)
         self._here = ChainPosition(ChainState(identity, subject.first, start, digest=""))
+        self._parts: dict[int, list[ChainPart]] = {}
         self.segments: dict[int, ChainSegment] = {}
         """The log segments after the newest snapshot, by index."""
         self._begin()
@@ -203,9 +219,19 @@ class Chain:
             self._began = not never_began(self._subject.first, header)
         elif header.index >= self._subject.covered:
             entry = self._subject.known(header.index) if header.sealed is not None else None
-            length, crc = (header.end, header.crc_total) if entry is None else (entry.length, entry.crc)
-            self.segments[header.index] = ChainSegment(header.index, header.file, length, crc)
+            if entry is None:
+                self._add_to_segment(header, _part_of(read, header))
+            else:
+                facts = (header.index, header.file, entry.length, entry.crc)
+                self.segments[header.index] = ChainSegment(*facts, digest=entry.digest)
         self._here.advance(header, read.key, "" if read.problems else read.digest or "")
+
+    def _add_to_segment(self, header: WalHeader, part: ChainPart | None) -> None:
+        """Count a WAL segment to its log segment."""
+        parts = self._parts.setdefault(header.index, [])
+        if part is not None:
+            parts.append(part)
+        self.segments[header.index] = ChainSegment(header.index, header.file, header.end, header.crc_total, parts)
 
     def _find_missing(self, required: list[tuple[Position, str]], newest: Snapshot | None) -> tuple[str, str] | None:
         """(key, reason) of an object that is missing after the last WAL segment; None if none is known to be.
@@ -220,3 +246,12 @@ class Chain:
             what = f"is missing, or what ends the log segment before index {newest.next}: a generation's last WAL "
             return wal_key(slot), f"{what}segment is never deleted, and {newest.key} names it as {newest.chain}"
         return None
+
+
+def _part_of(read: WalRead, header: WalHeader) -> ChainPart | None:
+    """What a WAL segment shows of its log segment's bytes; None if it shows nothing."""
+    if read.content_digest is not None:
+        return ChainPart(header.offset, header.end, read.content_digest) if header.length else None
+    if header.check_start is None or header.check_digest is None:
+        return None
+    return ChainPart(header.check_start, header.end, header.check_digest)

@@ -103,7 +103,13 @@ def verify(  # noqa: PLR0913 - each is a separate choice
     findings = Findings(watch, Anomalies(watch.anomaly))
     with OrderedPool(parallelism) as pool:
         run = _Verification(
-            AnchoredStore(store), findings, Formats(formats, findings.unknown_formats), scope, pool, known or {}
+            AnchoredStore(store),
+            findings,
+            Formats(formats, findings.unknown_formats),
+            scope,
+            pool,
+            known or {},
+            compares=against is not None,
         )
         generations = run.run(acknowledged)
         check_versions(kept_versions(store), run.isolated, findings)
@@ -120,7 +126,10 @@ class _Verification:
         scope: Scope,
         pool: OrderedPool,
         known: Mapping[tuple[Generation, int, int], SealedRead],
+        *,
+        compares: bool,
     ) -> None:
+        """``compares``: the log will be compared with the replica."""
         self._store = store
         self._findings = findings
         self._anomalies = findings.anomalies
@@ -129,7 +138,7 @@ class _Verification:
         self._pool = pool
         self._claims = ClaimReader(store, findings)
         self._snapshots = SnapshotReader(store, findings, formats)
-        self._wal = WalReader(store, scope, formats)
+        self._wal = WalReader(store, scope, formats, digests_content=compares)
         self._sealed_reader = SealedVerifier(store, scope, formats, known)
         self._tools = VerifyContext(store, self._wal, self._sealed_reader, self._claims, findings, formats)
         self._bases: dict[Generation, KnownSnapshots] = {}

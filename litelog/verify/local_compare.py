@@ -31,7 +31,7 @@ from litelog.verify.findings import Anomaly, AnomalyKind
 from litelog.verify.inventory import wal_between
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from litelog.formats import LogFormat, Scan
     from litelog.formats.signatures import Signature
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.fetch import OrderedPool
     from litelog.stores.object_store import ObjectStore
-    from litelog.verify.chain import ChainSegment
+    from litelog.verify.chain import ChainPart, ChainSegment
     from litelog.verify.findings import Findings, Scope
     from litelog.verify.sealed import SealedVerifier
     from litelog.verify.wal import WalReader
@@ -68,6 +68,9 @@ class HeldSegment:
     """SHA-256; None if it is not sealed."""
     place: Position
     """The position of its start in its generation."""
+    parts: Sequence[ChainPart] = ()
+    """The parts whose SHA-256 is known if it is not sealed. Commits that end with their own CRC-32C have the same one,
+    whatever they hold."""
 
     @classmethod
     def of_entry(cls, entry: SnapshotEntry, generation: Generation) -> HeldSegment:
@@ -77,8 +80,9 @@ class HeldSegment:
 
     @classmethod
     def of_wal(cls, key: str, shipped: ChainSegment, generation: Generation) -> HeldSegment:
-        """From its last WAL segment's header."""
-        return cls(key, shipped.file, shipped.length, shipped.crc, None, Position(generation, shipped.index, 0))
+        """From its WAL segments."""
+        place = Position(generation, shipped.index, 0)
+        return cls(key, shipped.file, shipped.length, shipped.crc, shipped.digest, place, shipped.parts)
 
 
 class NotComparedReason(StrEnum):
@@ -321,11 +325,12 @@ class LocalComparison:
             return _Judged(segment)
         try:
             crc, digest = local.sums(file, segment.length)
+            is_same = crc == segment.crc and segment.digest in (None, digest) and self._find_other(segment) is None
         except SourceError:
             if local.size(file) >= 0:
                 raise
             return self._check_missing(segment)  # it was removed in the meantime
-        if crc == segment.crc and segment.digest in (None, digest):
+        if is_same:
             return _Judged(segment, is_compared=True)
         what = f"holds other bytes of {file} than {local.folder}{self._where(segment)}"
         return _Judged(segment, Anomaly(AnomalyKind.DIFFERS, segment.key, what), is_compared=True)
@@ -349,6 +354,8 @@ class LocalComparison:
     def _where(self, segment: HeldSegment) -> str:
         """The range of offsets in which the first difference lies, from the CRC-32C of each part, if that is known."""
         try:
+            if (part := self._find_other(segment)) is not None:
+                return f": the first at offset {part.start} or above, below {part.stop}"
             for start, stop, crc in self._ranges(segment):
                 here = 0
                 for piece in self._local.pieces(segment.file, start, stop):
@@ -358,6 +365,16 @@ class LocalComparison:
         except (StoreError, CorruptionError, UnknownVersionError, SourceError):
             pass
         return ""
+
+    def _find_other(self, segment: HeldSegment) -> ChainPart | None:
+        """The first part of a log segment whose bytes are others here. Raises SourceError."""
+        for part in segment.parts:
+            found = hashlib.sha256()
+            for piece in self._local.pieces(segment.file, part.start, part.stop):
+                found.update(piece)
+            if found.hexdigest() != part.digest:
+                return part
+        return None
 
     def _ranges(self, segment: HeldSegment) -> Iterator[tuple[int, int, int]]:
         """(start, stop, CRC-32C) of each part of a log segment."""

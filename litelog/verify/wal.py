@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,6 +56,8 @@ class WalRead:
     failure: StoreError | None = None
     content: int = 0
     """Bytes of the log that were read and checked."""
+    content_digest: str | None = None
+    """SHA-256 of these bytes; None if they were not read, or the reader does not take it."""
 
     @property
     def key(self) -> str:
@@ -64,11 +67,20 @@ class WalRead:
 class WalReader:
     """Reads WAL segments, each on some thread."""
 
-    def __init__(self, store: ObjectStore, scope: Scope, formats: Callable[[str], LogFormat | None]) -> None:
-        """``formats`` returns None for an unknown format, whose commits are not judged."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        scope: Scope,
+        formats: Callable[[str], LogFormat | None],
+        *,
+        digests_content: bool = False,
+    ) -> None:
+        """``formats`` returns None for an unknown format, whose commits are not judged. ``digests_content``: take the
+        SHA-256 of the bytes of the log, so that they can be compared with other ones."""
         self._store = store
         self._scope = scope
         self._formats = formats
+        self._digests_content = digests_content
         self.always: Position | None = None
         """The WAL segment whose contents are always read, also if it is not in the sample."""
 
@@ -129,18 +141,30 @@ class WalReader:
             return WalRead(position, size, problems=(anomaly_of(key, error),))
         problems = [] if len(body) == size else [_other_size(key, size, len(body))]
         header, epoch, content = None, None, 0
+        hashed = hashlib.sha256() if self._digests_content else None
+        content_digest = None
         try:
             segment = wal_segment.decode(key, body)
             header = segment.header
-            scan = _scan(segment, self._formats(header.format))
+            scan = _scan(segment, self._formats(header.format), hashed)
             content = header.length
+            content_digest = None if hashed is None else hashed.hexdigest()
             if scan is not None and scan.commits:
                 epoch = scan.epoch
         except CorruptionError as error:
             problems.append(anomaly_of(key, error))
             header = header or _header_of(key, body)
         digest = wal_segment.digest([body])
-        return WalRead(position, size, header, digest, epoch, tuple(problems), content=content)
+        return WalRead(
+            position,
+            size,
+            header,
+            digest,
+            epoch,
+            tuple(problems),
+            content=content,
+            content_digest=content_digest,
+        )
 
     def _read_header(self, position: Position, size: int) -> WalRead:
         key = wal_key(position)
@@ -176,29 +200,38 @@ def _other_size(key: str, listed: int, read: int) -> Anomaly:
     return Anomaly(AnomalyKind.LENGTH, key, f"holds {read} bytes, and {listed} in the listing")
 
 
-def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
-    """Check a WAL segment's bytes, and its commits as they come. Return their scan, if there are any to check.
+def _scan(segment: WalSegment, log_format: LogFormat | None, hashed: hashlib._Hash | None) -> Scan | None:
+    """Check a WAL segment's bytes, and its commits as they come. Return their scan, if there are any to check. The
+    bytes are added to ``hashed``.
 
     Raises CorruptObjectError, CorruptCommitError and SequenceGapError.
     """
     header = segment.header
     if log_format is None or header.successor is not None or not header.length:
-        segment.data()
+        _add(hashed, segment.data())
         return None
     expect = Expectation(header.next if header.first is None else header.first)
     if not log_format.self_numbered:  # the ends of commits may depend on how much is scanned at once
-        scan = log_format.scan(header.path, segment.data(), header.offset, expect)
+        data = segment.data()
+        _add(hashed, data)
+        scan = log_format.scan(header.path, data, header.offset, expect)
     else:
-        scan = _scan_pieces(segment, log_format, expect)
+        scan = _scan_pieces(segment, log_format, expect, hashed)
     check_run(header, segment.key, scan, log_format)
     return scan
 
 
-def _scan_pieces(segment: WalSegment, log_format: LogFormat, expect: Expectation) -> Scan:
+def _add(hashed: hashlib._Hash | None, data: memoryview) -> None:
+    if hashed is not None:
+        hashed.update(data)
+
+
+def _scan_pieces(segment: WalSegment, log_format: LogFormat, expect: Expectation, hashed: hashlib._Hash | None) -> Scan:
     """Scan a WAL segment's bytes frame by frame, while each is in the processor's cache."""
     whole: Scan | None = None
     offset, rest, wanted = segment.header.offset, memoryview(b""), 0
     for piece in segment.pieces():
+        _add(hashed, piece)
         rest = memoryview(b"".join((rest, piece))) if rest else piece
         if len(rest) < wanted:
             continue  # inside a commit that is larger than a frame

@@ -108,8 +108,12 @@ def test_a_failover_loses_nothing_that_was_mirrored_and_fences_the_old_daemon(li
     taken = litelog("replicate", "--once", "--takeover", *other)
     assert taken.code == ExitCode.DONE, taken.err
 
+    assert litelog("append", "log", text="lost at the source\n").code == ExitCode.DONE
     back = litelog("replicate", "--once", "--config", "serve.yml")
     assert back.code == ExitCode.FENCED, back.err
+    # What the old machine appended has the size of what replaced it.
+    differs = litelog("verify", "backup", "--against", "log")
+    assert (differs.code, "holds other bytes of" in differs.out) == (ExitCode.CORRUPTION, True), differs.out
     printed = litelog("cat", "backup").out.splitlines()
     assert printed[-2].endswith("not in the replica")
     assert printed[-1].endswith("after the failover")

@@ -131,6 +131,21 @@ def test_a_torn_commit_at_the_end_is_not_waited_for(log: LogBuilder, store: Memo
     assert shared.offset == ends[1]
 
 
+def test_other_commits_of_the_same_size_are_not_shared(log: LogBuilder, store: MemoryStore, state: str) -> None:
+    """All commits that end with their own CRC-32C have the same CRC-32C, whatever they hold."""
+    daemon = Daemon(log, store, state)
+    daemon.sync()
+    ends = grow(log, daemon, 4)
+    log.truncate(ends[1])
+    log.next -= 2
+    log.write(log.commit(tag=b"q") + log.commit(tag=b"q"))
+    assert len(log.texts[log.name]) == ends[3]
+    daemon.sync()
+    shared = newest_claim(store).shared_end
+    assert shared is not None
+    assert ends[1] <= shared.offset < ends[2]
+
+
 def test_a_log_with_nothing_in_common_states_no_end(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon = Daemon(log, store, state)
     daemon.sync()

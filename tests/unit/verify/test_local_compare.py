@@ -55,6 +55,20 @@ def test_any_other_byte_of_the_log_differs(sealed_and_wal: tuple[ReplicaBuilder,
         assert stop - start < len(segment.data) or len(segment.ends) == 1
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_other_commits_of_the_same_size_differ(sealed_and_wal: tuple[ReplicaBuilder, Path], number: int) -> None:
+    """All commits that end with their own CRC-32C have the same CRC-32C, whatever they hold."""
+    builder, log = sealed_and_wal
+    segment = LOG[number]
+    counts = [[2, 3, 1], [4, 2], [1], [2, 2, 2]][number]
+    other = make_segment(segment.next - sum(counts), counts, tag=b"q")
+    assert (other.name, other.ends) == (segment.name, segment.ends)
+    (log / segment.name).write_bytes(other.data)
+    report = verified(builder.store, against=str(log))
+    assert found(report) == [("differs", report.anomalies[0].key)]
+    assert f"other bytes of {segment.name}" in report.anomalies[0].what
+
+
 def test_a_log_with_less_data_than_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
     builder, log = sealed_and_wal
     (log / LOG[3].name).write_bytes(LOG[3].data[:-1])
