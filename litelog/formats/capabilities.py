@@ -279,6 +279,22 @@ class Capabilities(Protocol):
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """Return the results of ``scan`` and ``decode`` from one pass. Raises as ``scan``. Default: the two calls."""
 
+    def take_columns(
+        self, data: memoryview, offset: int, expect: Expectation
+    ) -> tuple[Columns, int, Expectation] | None:
+        """Take the whole commits at the front of ``data``, and make every check of ``scan``. What follows them is not
+        judged: the next call starts with it. Only for a self-numbered format. Default: None.
+
+        Args:
+            data: As for ``scan``.
+            offset: As for ``scan``.
+            expect: As for ``scan``.
+
+        Returns:
+            The records, the end of the last commit in the log segment, and what to expect next. None if ``data`` has to
+            be scanned: no commit is plainly right, or there is no faster way.
+        """
+
     def scan_commits(
         self, name: str, data: memoryview, offset: int, expect: Expectation
     ) -> tuple[Scan, Commits | None] | None:
@@ -481,6 +497,20 @@ def scan_columns(
     if hasattr(log_format, "scan_columns"):
         return cast("Capabilities", log_format).scan_columns(name, data, offset, expect)
     return log_format.scan(name, data, offset, expect), log_format.decode(name, data, offset, expect)
+
+
+def can_take_columns(log_format: LogFormat) -> bool:
+    """Whether ``take_columns`` may take commits of the format."""
+    return hasattr(log_format, "take_columns")
+
+
+def take_columns(
+    log_format: LogFormat, data: memoryview, offset: int, expect: Expectation
+) -> tuple[Columns, int, Expectation] | None:
+    """The records of the whole commits at the front of ``data``, with every check, the end of the last commit, and what
+    to expect next; None if ``data`` has to be scanned. ``offset``: where ``data`` starts in the log segment. Only for a
+    format that can take columns."""
+    return cast("Capabilities", log_format).take_columns(data, offset, expect)
 
 
 def scan_commits(

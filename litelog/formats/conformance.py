@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, CorruptCommitError, CorruptionError
 from litelog.formats.capabilities import (
+    can_take_columns,
     check_head,
     extra_columns,
     find_commit,
@@ -35,6 +36,7 @@ from litelog.formats.capabilities import (
     is_divisible,
     scan_columns,
     side_files,
+    take_columns,
 )
 from litelog.formats.columns import Record, load_pyarrow
 from litelog.formats.log_format import HEAD_BYTES, Commit, Expectation, LogFormat, Scan, Tail, is_file_name
@@ -177,6 +179,9 @@ class LogFormatConformance:
                 head = _decode(log_format, name, data[: commit.end], expect=expect)
                 rest = _decode(log_format, name, data[commit.end :], commit.end, before.expectation)
                 assert _joined(log_format, head + rest) == _joined(log_format, records)
+                if can_take_columns(log_format):
+                    view = memoryview(data)[commit.end :]
+                    _check_taken(log_format, name, view, commit.end, before.expectation)
 
     def test_a_commit_is_the_same_alone(self, log_format: LogFormat, segments: Segments) -> None:
         if is_divisible(log_format):
@@ -372,6 +377,18 @@ def _check_prefix(log_format: LogFormat, found: list[Record], records: list[Reco
         assert whole.startswith(b"".join(record.value for record in found))
     else:
         assert found == records[: len(found)]
+
+
+def _check_taken(log_format: LogFormat, name: str, data: memoryview, offset: int, expect: Expectation) -> None:
+    """Taken commits are those that are scanned, and those of a cut piece are the whole ones."""
+    scan, columns = scan_columns(log_format, name, data, offset, expect)
+    for piece in (data, data[:-1]):
+        taken = take_columns(log_format, piece, offset, expect)
+        if taken is not None:
+            found, end, following = taken
+            assert offset < end <= scan.end
+            assert list(found.records()) == list(columns.records())[: len(found)]
+            assert (end, following) == (scan.end, scan.expectation) or following.sequence == found.sequences[-1] + 1
 
 
 def _check_run(scan: Scan, commits: list[Commit]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, TruncatedError
 from litelog.formats import Damage, Expectation, FinishedTail, Tail
-from litelog.formats.capabilities import max_commit_bytes, scan_columns
+from litelog.formats.capabilities import can_take_columns, max_commit_bytes, scan_columns, take_columns
 from litelog.log.source_position import LEAST_CHECKED_BYTES
 
 if TYPE_CHECKING:
@@ -26,6 +26,13 @@ PIECE_BYTES = 1 << 20
 LARGE_PIECE_BYTES = 4 << 20
 """How many bytes are read at a time in a sequential read. A larger piece spreads its fixed cost over more records: in a
 measurement, a reader returned half as many again each second."""
+
+TAKEN_PIECE_BYTES = 2 << 20
+"""How many bytes are read at a time if commits are taken without a look at what follows. The fixed cost is lower, and
+more of the bytes are still in the processor's cache; measured."""
+
+LEAST_TAKEN_BYTES = 64 << 10
+"""With fewer bytes, what follows their last commit is often the end of the log, which has to be looked at."""
 
 SPARE_BYTES = 4 << 20
 """How many bytes more than the largest commit are read at most, to judge the bytes after a damaged one."""
@@ -59,18 +66,26 @@ def decode_piece(
 
 
 def read_piece(
-    log_format: LogFormat, path: str, segment: OpenSegment, offset: int, expect: Expectation, limit: int = PIECE_BYTES
+    log_format: LogFormat,
+    path: str,
+    segment: OpenSegment,
+    offset: int,
+    expect: Expectation,
+    limit: int = PIECE_BYTES,
+    held: memoryview | None = None,
 ) -> DecodedCommits | None:
     """Read the next piece: about ``limit`` bytes, or one commit that is larger; None if no bytes are at ``offset``.
+    ``held``: the bytes from there on, up to ``limit``, if they were just read.
 
     The piece ends before a bad commit. If the first commit is bad, raises what ``LogFormat.scan`` raises.
     """
     size = segment.size()
     if size <= offset:
         return None
-    length = min(limit, size - offset)
+    length = min(limit, size - offset) if held is None else len(held)
     while True:
-        data = memoryview(segment.read(offset, length))
+        data = memoryview(segment.read(offset, length)) if held is None else held
+        held = None
         try:
             piece = decode_piece(log_format, path, data, offset, expect)
         except (CorruptCommitError, SequenceGapError) as error:
@@ -137,8 +152,13 @@ class LogCursor:
             size = segment.size()
             if size < self._offset:
                 raise DivergedError(self.path, f"was cut from {self._offset} bytes to {size}")
+            held = self._read_many(segment, min(limit, size - self._offset))
+            if held is not None and (taken := take_columns(self._format, held, self._offset, self.expect)) is not None:
+                self.read_from, self.tail = self._offset, None
+                columns, self._offset, self.expect = taken
+                return columns
             try:
-                piece = read_piece(self._format, self.path, segment, self._offset, self.expect, limit)
+                piece = read_piece(self._format, self.path, segment, self._offset, self.expect, limit, held)
             except CorruptCommitError:
                 if self._leave_garbage(segment):
                     continue
@@ -157,6 +177,13 @@ class LogCursor:
             if not self._cross(segment, size):
                 return None
         return None
+
+    def _read_many(self, segment: OpenSegment, length: int) -> memoryview | None:
+        """The first of the next ``length`` bytes, if they are enough to take the commits in them without a look at what
+        follows, and the format can do that; None otherwise, and if there are none."""
+        if length < LEAST_TAKEN_BYTES or not can_take_columns(self._format):
+            return None
+        return memoryview(segment.read(self._offset, min(length, TAKEN_PIECE_BYTES))) or None
 
     def _leave_garbage(self, segment: OpenSegment) -> bool:
         """Move to the next log segment if it continues before damage that a crashed writer left. False: there is none,

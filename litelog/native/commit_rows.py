@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from litelog.native.library import has_fast_checksums, load
-from litelog.native.walks import call, read
+from litelog.native.walks import address_of, call, read
 
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Sequence
 
     import numpy.typing as npt
@@ -23,7 +25,8 @@ _KEYED = 1
 _FLAGS_AT = 23
 _COLUMNS, _KEYED_COLUMNS = 4, 6
 _EPOCH = 1
-_MAX, _MIN = (1 << 63) - 1, -1 << 63
+_MAX, _MOST_EPOCH = (1 << 63) - 1, (1 << 64) - 1
+_WORD_BYTES = 8
 
 
 class CommitBodies(NamedTuple):
@@ -87,28 +90,44 @@ def take_commits(
     library = load()
     if library is None or not has_fast_checksums():
         return None
-    source, size, stated = read(data), len(data), np.empty(2, np.int64)
-    capacity = call(library.litelog_count_commits, source, size, start, stated, stated[1:])
+    count, take = _functions(library)
+    source, size, run = address_of(read(data)), len(data), np.empty(6, np.int64)
+    at = address_of(run)
+    capacity = count(source, size, start, at, at + _WORD_BYTES)
     if not capacity:
         return None
-    total, flags = stated.tolist()
+    total, flags = run[:2].tolist()
     expected = int.from_bytes(data[start : start + 8], "little") if sequence is None else sequence
     if expected > _MAX:
         return None
     keyed = bool(flags & _KEYED)
     columns, numbers = _make_columns(total, keyed=keyed), np.empty(2 * capacity + 1, np.int64)
-    run = np.array([expected, 0, _MAX, _MIN], np.int64)
+    run[0] = expected
     run.view(np.uint64)[_EPOCH] = epoch
-    given = (source, size, start, most_bytes, int(keyed), columns, total, numbers, numbers[capacity + 1 :], capacity)
-    found = call(library.litelog_take_commits, *given, run)
+    places = address_of(numbers)
+    into = (address_of(columns), total, places, places + _WORD_BYTES * (capacity + 1), capacity, at)
+    found = take(source, size, start, most_bytes, keyed, *into)
     if not found:
         return None
-    following, _, lowest, highest = run.tolist()
+    following, newest, lowest, highest = run[:4].tolist()
     *positions, end = numbers[: found + 1].tolist()
-    if found < capacity and keyed and not _have_keys(data, positions):
-        columns = columns[:_COLUMNS]
-    bodies = CommitBodies(columns[:, : following - expected], numbers[capacity + 1 :][:found], lowest, highest)
-    return TakenCommits(positions, end, following, int(run.view(np.uint64)[_EPOCH]), bodies)
+    if found < capacity:
+        columns = columns[: _COLUMNS if keyed and not _have_keys(data, positions) else None, : following - expected]
+    bodies = CommitBodies(columns, numbers[capacity + 1 :][:found], lowest, highest)
+    return TakenCommits(positions, end, following, newest & _MOST_EPOCH, bodies)
+
+
+@cache
+def _functions(library: ctypes.CDLL) -> tuple[ctypes._NamedFuncPointer, ctypes._NamedFuncPointer]:
+    """The two functions that ``take_commits`` calls."""
+    import ctypes  # noqa: PLC0415  # takes as long as the start of a small command
+
+    address, number = ctypes.c_void_p, ctypes.c_int64
+    count, take = library.litelog_count_commits, library.litelog_take_commits
+    count.restype = take.restype = number
+    count.argtypes = [address, number, number, address, address]
+    take.argtypes = [address, *[number] * 4, address, number, address, address, number, address]
+    return count, take
 
 
 def _have_keys(data: memoryview, positions: Sequence[int]) -> bool:

@@ -290,11 +290,11 @@ def call(function: Any, *arguments: Any) -> int:
     if not function.argtypes:
         function.restype = _NUMBER
         function.argtypes = [_ADDRESS if isinstance(each, np.ndarray) else _NUMBER for each in arguments]
-    found: int = function(*[_address(each) if type(each) is np.ndarray else each for each in arguments])
+    found: int = function(*[address_of(each) if type(each) is np.ndarray else each for each in arguments])
     return found
 
 
-def _address(array: npt.NDArray[Any]) -> int:
+def address_of(array: npt.NDArray[Any]) -> int:
     """Where an array's bytes lie. What NumPy says itself takes ten times as long, which counts for a small piece."""
     if array.flags.writeable and array.nbytes:
         return ctypes.addressof(_BYTE(array.data))

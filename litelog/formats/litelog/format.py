@@ -13,8 +13,9 @@ from litelog.formats.litelog.commit_walk import Walk, find_commit, walk, walk_bo
 from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
 from litelog.formats.litelog.small_commit import SmallCommit
 from litelog.formats.litelog.taken_bodies import TakenBodies
-from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
+from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Expectation, FinishedTail, Scan
 from litelog.formats.numbered import NumberedFormat, NumberedNames
+from litelog.native.commit_rows import take_commits
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -63,6 +64,15 @@ class LitelogFormat(NumberedFormat):
             return _describe(data, offset, found, None), Columns.empty(data, has_timestamps=True)
         bodies = _check(name, data, offset, found)
         return _describe(data, offset, found, bodies), bodies.columns(_first_sequence(data, found))
+
+    def take_columns(
+        self, data: memoryview, offset: int, expect: Expectation
+    ) -> tuple[Columns, int, Expectation] | None:
+        taken = take_commits(data, 0, expect.sequence, expect.epoch, MAX_COMMIT_BYTES) if offset else None
+        if taken is None:
+            return None
+        columns = TakenBodies(data, taken.bodies).columns(0)
+        return columns, offset + taken.end, Expectation(taken.next, taken.epoch)
 
     def scan_commits(
         self, name: str, data: memoryview, offset: int, expect: Expectation
