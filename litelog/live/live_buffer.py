@@ -111,6 +111,10 @@ class LiveRun:
         """Whether the run was encoded before."""
         return kind in self._encoded
 
+    def find_encoded(self, kind: str) -> Piece | None:
+        """The run in an encoding, if it was made before."""
+        return self._encoded.get(kind)
+
     def encoded(self, kind: str, encode: Callable[[], Encoded]) -> Encoded:
         """The run in an encoding, made once for all readers."""
         with self._encoding:
@@ -137,6 +141,13 @@ class BufferView:
     """The position after the last run."""
     error: str = ""
     """Why the log cannot be read now."""
+
+    @property
+    def position(self) -> Position | None:
+        """Where the next run begins; None if that is not known."""
+        if self.end is None or self.generation is None:
+            return None
+        return Position(self.generation, self.end.index, self.end.offset)
 
 
 class LiveBuffer:
@@ -199,6 +210,11 @@ class LiveBuffer:
     def view(self) -> BufferView:
         """Its contents now."""
         return self._view
+
+    def newest(self) -> LiveRun | None:
+        """The newest run of the current history; None if there is none yet."""
+        with self._lock:
+            return self._runs[-1] if self._runs else None
 
     def look(self) -> tuple[BufferView, list[LiveRun]]:
         """Return what it holds, and the runs of the current history, of one moment."""

@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING
 from litelog.dataclass import dataclass
 from litelog.formats.capabilities import is_divisible
 from litelog.live.buffer_news import BufferNews
+from litelog.live.encoding import piece_size
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from litelog.formats.columns import Columns
-    from litelog.live.encoding import RecordEncoding
+    from litelog.live.encoding import Piece, RecordEncoding
     from litelog.live.live_buffer import LiveRun
     from litelog.live.served_log import LiveReader, ServedLog
     from litelog.log.read_bounds import Start
+    from litelog.objects.position import Position
     from litelog.reading.combined_reader import CombinedReader
 
 
@@ -57,6 +59,8 @@ class RecordFeed:
         self._reader = reader
         self._divisible = is_divisible(served.log.source.format)
         self._next: int | None = request.start if isinstance(request.start, int) else None
+        self._position: Position | None = None
+        """The end of the buffer, as it was last looked at."""
         self._left = request.limit
         self._past: CombinedReader | None = None
         self._news = BufferNews(served, reader, encoding.keep_alive())
@@ -106,6 +110,7 @@ class RecordFeed:
         if self._next is None:
             self._next = self._find_word()
         view, runs = (buffer.view, None) if self._next is None else buffer.look_at(self._next)
+        self._position = view.position
         self._news.require_same(view)
         if runs is None or self._past is not None:
             piece = await self._read_past(view.first if view.first is not None else view.next)
@@ -158,6 +163,16 @@ class RecordFeed:
         self._next = run.next
         return self._count(run.encoded(kind, partial(self._encode_whole, run)))
 
+    def find_piece(self, run: LiveRun) -> Piece | None:
+        """As ``NextRun`` has it: no record comes between two runs that follow each other."""
+        is_next = run.position == self._position and run.first is not None and (self._next or 0) <= run.first
+        return run.find_encoded(self._encoding.kind) if is_next and not self._is_cut else None
+
+    def pass_run(self, run: LiveRun, piece: Piece) -> None:
+        """As ``NextRun`` has it."""
+        self._next, self._position = run.next, run.after
+        self._served.count(self._reader, piece_size(piece), run.next)
+
     def _encode_whole(self, run: LiveRun) -> bytes:
         """All records of a run. Any thread may call it."""
         return self._encoding.encode(self._served.columns(run))
@@ -190,7 +205,7 @@ class RecordFeed:
         """Whether to continue after no record was there. Waits for news, at most until a sign of life is due."""
         request = self._request
         if request.follow:
-            await self._news.wait_for_life()
+            await self._news.wait_for_life(self)
             return True
         if self._reader.sent_bytes or not request.wait:
             return False

@@ -6,7 +6,7 @@ import os
 import threading
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from litelog.dataclass import dataclass
 from litelog.live.live_buffer import LiveBuffer
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from litelog.errors import LitelogError
     from litelog.formats import LogFormat
     from litelog.formats.columns import Columns
+    from litelog.live.encoding import Piece
     from litelog.live.live_buffer import BufferView, LiveRun
     from litelog.live.mirrors import MirrorPositions
     from litelog.log.read_bounds import Start
@@ -35,6 +36,24 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 5
 """How often in a row a request to a replica may fail before a reader of the past gets the error."""
+
+
+class ReaderConnection(Protocol):
+    """The connection of a stream of pieces. While it is lent, any thread sends on it."""
+
+    def lend(self) -> None:
+        """Let ``send`` send from now on, if nothing is unsent. For the event loop's thread, as its stream waits."""
+
+    def send(self, piece: Piece) -> bool:
+        """Send a short piece, if the connection is lent, without waiting for its client. Returns whether it did: the
+        event loop sends the rest of a piece that the client does not take at once. Any thread may call it."""
+
+    def take_back(self) -> None:
+        """No other thread sends from now on. For the event loop's thread, before the stream continues."""
+
+    def send_sign(self, piece: bytes) -> bool:
+        """Send a sign of life while the stream waits, without waking it. Returns whether it did. For the event loop's
+        thread."""
 
 
 @dataclass(eq=False)
@@ -52,9 +71,8 @@ class LiveReader:
     """Why its stream has to end."""
     wake: Callable[[], None] | None = None
     """Wakes its stream. For the event loop's thread."""
-    send_sign: Callable[[bytes], bool] | None = None
-    """Sends a sign of life while its stream waits, without waking it; returns whether it did. None: the stream sends
-    all signs itself. For the event loop's thread."""
+    connection: ReaderConnection | None = None
+    """Its connection, which takes pieces of the stream as they are; None: the stream sends all of them itself."""
 
     def end(self, error: LitelogError) -> None:
         """Let the stream end with ``error``. For the event loop's thread."""
@@ -107,7 +125,7 @@ class ServedLog:
     def of(cls, name: str, log: LiveLog, watcher: Watcher, clock: Clock, mirrors: MirrorPositions) -> ServedLog:
         """Make a served log. Its buffer does not run yet."""
         buffer = LiveBuffer(log.source, log.find_start, watcher, clock)
-        return cls(name, log, buffer, NewsDesk(buffer.changes), ReplicaObjects(*log.replicas[0]), mirrors)
+        return cls(name, log, buffer, NewsDesk(buffer), ReplicaObjects(*log.replicas[0]), mirrors)
 
     def columns(self, run: LiveRun) -> Columns:
         """The records of a run of the buffer."""
@@ -135,12 +153,12 @@ class ServedLog:
 
     def durable_end(self) -> Position | None:
         """The end of what is durable in the folder; None if it is unknown, as without readers."""
-        return _end_of(self.buffer.view)
+        return self.buffer.view.position
 
     def locate_mirror(self, position: Position) -> MirrorPlace:
         """Locate the position up to which a mirror is durable."""
         view, runs = self.buffer.look()
-        is_current, following = position == _end_of(view), None
+        is_current, following = position == view.position, None
         if is_current:
             following = view.next
         elif _reaches(view, position):
@@ -213,15 +231,9 @@ def name_before(folder: str, log_format: LogFormat, file: str, count: int) -> st
     return names[at] if at >= 0 else None
 
 
-def _end_of(view: BufferView) -> Position | None:
-    if view.end is None or view.generation is None:
-        return None
-    return Position(view.generation, view.end.index, view.end.offset)
-
-
 def _reaches(view: BufferView, position: Position) -> bool:
     """Whether a position lies in the part of its generation that the source holds durably, if that is known."""
-    end = _end_of(view)
+    end = view.position
     return end is not None and end.generation == position.generation and position <= end
 
 

@@ -162,7 +162,7 @@ class WalFeed:
                 if not self._reader.sent_bytes and request.waits:
                     yield b""  # the answer begins before there is a WAL segment: its head takes no time then
                 if request.follow:
-                    if not await news.wait_for_life():
+                    if not await news.wait_for_life(self):
                         yield wal_stream.sign_of_life()
                 elif self._reader.sent_bytes or not await news.wait(deadline - loop.time()):
                     return
@@ -214,6 +214,16 @@ class WalFeed:
             piece = await asyncio.to_thread(partial(self._encode, live.claim, rest, is_stored=self._is_stored()))
         self._place, self._following = live.after, live.next
         return piece
+
+    def find_piece(self, run: LiveRun) -> Piece | None:
+        """As ``NextRun`` has it."""
+        is_next = run.position == self._place and self._past is None and self._request.limit is None
+        return run.find_encoded(STORED_KIND if self._is_stored() else KIND) if is_next else None
+
+    def pass_run(self, run: LiveRun, piece: Piece) -> None:
+        """As ``NextRun`` has it."""
+        self._place, self._following = run.after, run.next
+        self._served.count(self._reader, piece_size(piece), run.next)
 
     def _want(self, kind: str | None) -> None:
         """Let the next run be encoded in a form; None: in no form."""

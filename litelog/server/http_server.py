@@ -23,6 +23,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from litelog.server.handshake import Handshake
+from litelog.server.lent_socket import LentSocket
 
 if TYPE_CHECKING:
     import ssl
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
     from typing_extensions import Buffer
+
+    from litelog.live.encoding import Piece
 
 
 class QuietServer(uvicorn.Server):
@@ -200,6 +203,8 @@ class LimitedConnection(asyncio.Protocol):
         """When it began to wait for its client, in the event loop's seconds."""
         self._is_chunked = False
         """Whether the pieces of the answer are sent as chunks, as was seen with its first one."""
+        self._lent: LentSocket | None = None
+        """On which other threads send pieces of a stream; None without a stream, and with TLS."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -210,6 +215,7 @@ class LimitedConnection(asyncio.Protocol):
         self._expect_within(self._limits.request_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.take_back()  # the transport closes the socket after this call
         if self._timer is None:  # there was no room for this connection
             return
         self._timer.cancel()
@@ -218,6 +224,7 @@ class LimitedConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         _answering.set(self)
+        self.take_back()  # there may be an answer to it
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -245,6 +252,10 @@ class LimitedConnection(asyncio.Protocol):
         self.is_stream = True
         if self._timer is not None:
             self._timer.cancel()
+        transport = self._transport
+        assert isinstance(transport, asyncio.Transport)
+        if transport.get_extra_info("ssl_object") is None:
+            self._lent = LentSocket(transport, asyncio.get_running_loop())
 
     async def send_piece(self, buffers: Sequence[Buffer]) -> None:
         """Send a piece of a stream's body, after its head, as one chunk. Waits for a client that is slow.
@@ -253,7 +264,7 @@ class LimitedConnection(asyncio.Protocol):
         """
         inner = self._inner
         assert isinstance(inner, H11Protocol)
-        if len(buffers) == 1 and isinstance(piece := buffers[0], bytes) and self.send_at_once(piece):
+        if len(buffers) == 1 and isinstance(piece := buffers[0], bytes) and self._write_short(inner, piece):
             return
         views = [memoryview(buffer).cast("B") for buffer in buffers]
         size = sum(map(len, views))
@@ -267,18 +278,43 @@ class LimitedConnection(asyncio.Protocol):
                 return
             inner.transport.write(buffer)
 
-    def send_at_once(self, piece: bytes) -> bool:
+    def lend(self) -> None:
+        """As ``ReaderConnection`` has it."""
+        if self._lent is not None and self._is_chunked:
+            self._lent.lend()
+
+    def send(self, piece: Piece) -> bool:
+        """As ``ReaderConnection`` has it: the piece is one chunk."""
+        if self._lent is None:
+            return False
+        body = piece if isinstance(piece, bytes) else b"".join(piece)
+        return 0 < len(body) < JOINED_BYTES and self._lent.send(_chunk(body))
+
+    def take_back(self) -> None:
+        """As ``ReaderConnection`` has it."""
+        if self._lent is not None:
+            self._lent.take_back()
+
+    def send_sign(self, piece: bytes) -> bool:
+        """As ``ReaderConnection`` has it."""
+        inner = self._inner
+        assert isinstance(inner, H11Protocol)
+        if self.send(piece):
+            return True
+        self.take_back()
+        return self._write_short(inner, piece)
+
+    def _write_short(self, inner: H11Protocol, piece: bytes) -> bool:
         """Send a short piece of a stream's body, if chunks were sent before, and the client is not slow. Returns
         whether it did."""
-        inner, size = self._inner, len(piece)
-        assert isinstance(inner, H11Protocol)
+        size = len(piece)
         if (
             not (self._is_chunked and 0 < size < JOINED_BYTES)
             or inner.flow.write_paused
             or inner.transport.is_closing()
         ):
             return False
-        inner.transport.write(b"%x\r\n%b\r\n" % (size, piece))
+        inner.transport.write(_chunk(piece))
         return True
 
     def _frame(self, inner: H11Protocol, size: int) -> Sequence[object]:
@@ -317,7 +353,7 @@ class LimitedConnection(asyncio.Protocol):
 
     def end_answer(self) -> None:
         """The answer was sent: wait for the next request."""
-        self.is_idle, self.is_stream = True, False
+        self.is_idle, self.is_stream, self._lent = True, False, None
         self._expect_within(self._limits.request_seconds)
 
     def abort(self) -> None:
@@ -332,6 +368,10 @@ class LimitedConnection(asyncio.Protocol):
             loop = asyncio.get_running_loop()
             self.waits_since = loop.time()
             self._timer = loop.call_later(seconds, self.abort)
+
+
+def _chunk(body: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(body), body)
 
 
 class _Sized:

@@ -138,7 +138,7 @@ async def answer_stream(
     reader: LiveReader | None = None,
 ) -> Response:
     """Answer with a stream, or with the error that comes before its first piece. ``leave`` is called at its end.
-    ``reader``: gets the way to send signs of life."""
+    ``reader``: gets the connection, if that takes the pieces as they are."""
     try:
         first = await anext(pieces, None)
     except LitelogError as error:
@@ -160,7 +160,7 @@ async def answer_stream(
 
     stream = PieceStream(body, end, {**headers, "content-type": framing.media_type})
     if reader is not None and compressor is None and pace.is_unlimited:
-        reader.send_sign = stream.send_at_once
+        reader.connection = stream.connection
     return stream
 
 
@@ -178,19 +178,16 @@ class PieceStream(StreamingResponse):
         super().__init__((), status, headers)
         self._pieces = body
         self._end = end
-        self._connection = begin_stream()
-
-    def send_at_once(self, piece: bytes) -> bool:
-        """Send a short piece while the body waits for its next one. Returns whether that was possible."""
-        return self._connection is not None and self._connection.send_at_once(piece)
+        self.connection = begin_stream()
+        """The connection of the answer; None outside of a server."""
 
     async def stream_response(self, send: Send) -> None:
         """Send the answer. A piece of the body takes the short way to the connection."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for piece in self._pieces:
             buffers = (piece,) if isinstance(piece, bytes) else piece
-            if self._connection is not None:
-                await self._connection.send_piece(buffers)
+            if self.connection is not None:
+                await self.connection.send_piece(buffers)
             else:
                 await send({"type": "http.response.body", "body": b"".join(buffers), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -22,6 +22,7 @@ pytest.importorskip("uvicorn")
 
 from litelog.formats.columns import NAMES
 from litelog.live import live_buffer, news_desk
+from litelog.live.buffer_news import BufferNews
 from litelog.live.encoding import ENCODINGS
 from litelog.live.reader_limits import ReaderLimits
 from litelog.log.writer import LogWriter
@@ -217,6 +218,33 @@ def test_signs_of_life_do_not_wake_a_stream_that_waits(
             got += stream.some()
         stream.close()
     assert woken < 10
+
+
+@pytest.mark.parametrize("endpoint", ["records?from=end", "wal?from={position}"])
+def test_a_reader_at_the_end_gets_records_without_its_loop(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    """The loop is woken for the first record at most: it may come before the reader waits."""
+    monkeypatch.setattr(news_desk, "KEEP_ALIVE_SECONDS", 2 * WAIT_SECONDS)
+    heard, hear = list[object](), BufferNews.hear
+    monkeypatch.setattr(BufferNews, "hear", lambda news: heard.append(news) or hear(news))
+    with serving(tmp_path, log) as watched:
+        stream = ServedStream(watched, f"/logs/log/{endpoint.format(position=position_of(watched))}&follow=true")
+        log.append(1)
+        assert stream.some()
+        served = watched.service._logs.get("log")  # type: ignore[union-attr]
+        (reader,) = served.all_readers()
+        wait_until(lambda: reader.connection._lent.is_lent)  # type: ignore[union-attr]
+        before, sent = len(heard), reader.sent_bytes
+        for number in range(5):
+            log.append(1)
+            got = b""
+            while b"r%d" % (number + 4) not in got:
+                got += stream.some()
+        wait_until(lambda: reader.next == 9)
+        assert len(heard) == before
+        assert reader.sent_bytes > sent
+        stream.close()
 
 
 def test_a_connection_serves_one_stream_after_another(tmp_path: Path, log: LogBuilder) -> None:
