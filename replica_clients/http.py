@@ -234,12 +234,14 @@ class HttpStore:
             raise StoreError("wait for", "a mirror", f"the answer does not say where it is: {error}") from error
 
     def stream_wal(
-        self, position: Position, seconds: float, limit: int, mirror: str | None
+        self, position: Position, seconds: float, limit: int, mirror: str | None, before: str | None
     ) -> Iterator[WalSegment | StreamError]:
         """Yield the log's WAL segments as the daemon has them, and then the reason if the stream ended early."""
         named = {} if mirror is None else {"mirror": mirror}
         query = urlencode({"from": str(position), "wait": f"{seconds:.3f}s", "limit": limit, **named})
-        answer = self._send("GET", "stream", str(position), f"/wal?{query}", read_seconds=seconds + self._read_seconds)
+        path, headers = f"/wal?{query}", {} if before is None else {"litelog-before": before}
+        until = seconds + self._read_seconds
+        answer = self._send("GET", "stream", str(position), path, headers, read_seconds=until)
         if answer.status in (409, 410):
             yield StreamError(answer.status, _read_message(answer))
             return

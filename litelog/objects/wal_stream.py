@@ -37,6 +37,10 @@ MAX_ANNOUNCEMENT_BYTES = 16 << 10
 MAX_SEGMENT_BYTES = LARGEST_COMMIT_BYTES + LARGEST_COMMIT_BYTES // 8 + (1 << 20)
 """The largest WAL segment that a reader accepts, in bytes: the largest commit, incompressible, and some room."""
 
+BEFORE_BYTES = 4 << 10
+"""A mirror states the SHA-256 of so many bytes before its position, or of all that its log segment has there. The
+CRC-32C of commits that end with their own does not show what they hold."""
+
 _LIMITS = JsonLimits(size=MAX_ANNOUNCEMENT_BYTES, values=32, texts=32, containers=4, depth=2)
 _HEAD_BYTES = 8
 _READ_BYTES = 1 << 20

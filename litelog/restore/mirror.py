@@ -9,6 +9,7 @@ Specified in litelog/restore/README.md#mirrors.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 import re
@@ -29,6 +30,7 @@ from litelog.events import fields, is_worth_logging
 from litelog.log.mirror_note import MirrorNote, mirror_note
 from litelog.log.writer import LOCK_NAME
 from litelog.objects.position import Position
+from litelog.objects.wal_stream import BEFORE_BYTES
 from litelog.restore.follow import CopyFollower
 from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.growing_copy import GrowingCopy
@@ -318,7 +320,8 @@ class Mirror:
         self._joined = None
         asked = self._clock.monotonic()
         try:
-            for segment in self._client.stream_wal(place, wait_seconds, LIMIT_BYTES, self._name):
+            before = self._digest_before(place)
+            for segment in self._client.stream_wal(place, wait_seconds, LIMIT_BYTES, self._name, before):
                 was_awaited = self._clock.monotonic() - asked >= LIVE_SECONDS
                 self._take(segment, place)
                 place = segment.header.next_slot
@@ -328,6 +331,14 @@ class Mirror:
         finally:
             self._copy.flush()
             self._place = place
+
+    def _digest_before(self, place: Position) -> str | None:
+        """SHA-256 of the last bytes before ``place``, as ``stream_wal`` takes it; None if there are none."""
+        copy = self._copy
+        if not place.offset or copy.size != place.offset:
+            return None
+        length = min(place.offset, BEFORE_BYTES)
+        return hashlib.sha256(copy.read(copy.name, place.offset - length, length)).hexdigest()
 
     def _take(self, segment: WalSegment, place: Position) -> None:
         header = segment.header

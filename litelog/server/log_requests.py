@@ -61,6 +61,11 @@ MIRROR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}")
 """The name of a mirror."""
 
 
+BEFORE = "litelog-before"
+"""The header in which a mirror states the SHA-256 of what it has before the position."""
+
+DIGEST = re.compile("[0-9a-f]{64}")
+
 MOVE_FIELDS: Mapping[str, Reader[Any]] = {
     "revision": optional(number(0, MAX_REVISION + 1)),
     "next": optional(number(0, MAX_SEQUENCE + 1)),
@@ -169,6 +174,7 @@ def read_wal_request(request: Request) -> WalRequest:
         read_wait(query.get("wait", "0s")),
         read_number("limit", query["limit"]) if "limit" in query else None,
         _read_mirror(query.get("mirror")),
+        _read_before(request.headers.get(BEFORE)),
     )
 
 
@@ -189,6 +195,12 @@ def _read_mirror(name: str | None) -> str | None:
     if name is not None and not MIRROR.fullmatch(name):
         raise BadRequestError("mirror: write up to 200 letters, digits, dots, colons, slashes, - and _")
     return name
+
+
+def _read_before(digest: str | None) -> str | None:
+    if digest is not None and not DIGEST.fullmatch(digest):
+        raise BadRequestError(f"{BEFORE}: must be a SHA-256 in hex")
+    return digest
 
 
 def _require_known(query: Iterable[str], known: Collection[str]) -> None:

@@ -20,7 +20,7 @@ from litelog.live.held_records import HeldRecords
 from litelog.live.mirrors import MirrorStatus
 from litelog.live.served_log import LogFacts
 from litelog.objects.consumer_position import MOST_MOVE
-from litelog.server.log_requests import MIRROR
+from litelog.server.log_requests import BEFORE, DIGEST, MIRROR
 from litelog.server.report import VERSION, StatusReport, SyncReport
 from litelog.verify.local_report import LocalAnomalyKind
 from litelog.version import VERSION as RELEASE
@@ -411,6 +411,12 @@ OPERATIONS: tuple[Operation, ...] = (
             _WAIT,
             Parameter("limit", COUNT, "End after about this many bytes."),
             Parameter("mirror", {**TEXT, "pattern": f"^{MIRROR.pattern}$"}, "The name of the mirror that asks."),
+            Parameter(
+                BEFORE,
+                {**TEXT, "pattern": f"^{DIGEST.pattern}$"},
+                "SHA-256 of the last 4,096 bytes that the mirror has before the position in its log segment.",
+                "header",
+            ),
         ),
         (*_READING, 409, 410),
     ),

@@ -236,7 +236,7 @@ class StreamsWal(Protocol):
     at the source, before they are in the replica."""
 
     def stream_wal(
-        self, position: Position, seconds: float, limit: int, mirror: str | None
+        self, position: Position, seconds: float, limit: int, mirror: str | None, before: str | None
     ) -> Iterator[WalSegment | StreamError]:
         """Yield the WAL segments from ``position`` on, each checked, and last why the stream ended early, if it did.
 
@@ -245,6 +245,7 @@ class StreamsWal(Protocol):
             seconds: How long to wait for the first one.
             limit: End after about this many bytes.
             mirror: The name of the mirror that asks, which is durable up to ``position``; None: nothing is mirrored.
+            before: As for ``ReplicaClient.stream_wal``.
 
         Raises:
             StoreError: The request failed, or the stream broke off.
@@ -379,12 +380,12 @@ class ObjectReplicaClient:
             wait(seconds)
 
     def stream_wal(
-        self, position: Position, seconds: float, limit: int, mirror: str | None = None
+        self, position: Position, seconds: float, limit: int, mirror: str | None = None, before: str | None = None
     ) -> Iterator[WalSegment]:
         store = self.store.awaiting if isinstance(self.store, PassesWaiting) else self.store
         if not isinstance(store, StreamsWal):
             raise NotSupportedError("stream", layout.wal_key(position), f"{self.url} is not a log that a daemon serves")
-        for found in store.stream_wal(position, seconds, limit, mirror):
+        for found in store.stream_wal(position, seconds, limit, mirror, before):
             if not isinstance(found, StreamError):
                 yield found
             elif found.http_status == HTTPStatus.GONE:

@@ -259,7 +259,7 @@ def test_read_timeout_limits_requests_that_wait_for_news(monkeypatch: pytest.Mon
             next(
                 iter(
                     store.stream_wal(
-                        Position.parse("0000000000000001/0000000000000000/0000000000000000"), 0.01, 1, None
+                        Position.parse("0000000000000001/0000000000000000/0000000000000000"), 0.01, 1, None, None
                     )
                 )
             )

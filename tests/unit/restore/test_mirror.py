@@ -60,6 +60,12 @@ def catch_up(mirror: Mirror, log: LogBuilder, folder: Path) -> None:
     wait_until(lambda: [mirror.step(0.0), held(folder) == log.texts][1])
 
 
+def may_refuse(mirror: Mirror) -> None:
+    """Take a step. The buffer of the source may notice later than its replica that the log forked."""
+    with suppress(SourceRefusedError):
+        mirror.step(0.0)
+
+
 def test_a_mirror_becomes_and_stays_equal_to_the_log(tmp_path: Path, log: LogBuilder) -> None:
     log.roll(4)
     out = tmp_path / "out"
@@ -170,11 +176,11 @@ def test_a_request_states_a_position_that_is_durable_here(
         sync(file)
         synced[os.path.basename(os.readlink(f"/proc/self/fd/{file}"))] = os.fstat(file).st_size
 
-    def note_request(self: ObjectReplicaClient, position: Position, seconds: float, limit: int, mirror: str) -> Any:
+    def note_request(self: ObjectReplicaClient, position: Position, seconds: float, limit: int, *more: str) -> Any:
         sizes = {name: len(data) for name, data in held(out).items()}
         assert {name: synced.get(name) for name in sizes} == sizes
         stated.append(position.offset)
-        return stream(self, position, seconds, limit, mirror)
+        return stream(self, position, seconds, limit, *more)
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(ObjectReplicaClient, "stream_wal", note_request)
@@ -231,7 +237,7 @@ def test_a_fork_ends_a_mirror_with_the_reason_and_it_keeps_what_it_held(
         assert held(out) == before
         aside = set_aside(str(out))
         with opened_mirror(url, {}, str(out)) as mirror:
-            catch_up(mirror, log, out)
+            wait_until(lambda: [may_refuse(mirror), held(out) == log.texts][1])
         assert {name: data for name, data in files_in(aside).items() if name not in NO_LOG} == before
 
 
@@ -253,6 +259,33 @@ def test_a_log_that_ended_earlier_and_continues_in_another_log_segment_is_a_fork
         with opened_mirror(url, {}, str(out)) as mirror, pytest.raises(DivergedError, match="bytes, and the log's"):
             mirror.join()
         assert held(out) == before
+
+
+def test_other_commits_of_the_same_size_are_a_fork_though_no_replica_has_them(tmp_path: Path, log: LogBuilder) -> None:
+    """All commits that end with their own CRC-32C have the same CRC-32C, whatever they hold. The daemon was killed
+    before it shipped them, so it does not know that there were others."""
+    out = tmp_path / "out"
+    log.roll(3)
+    with serving(tmp_path, log, sync_interval=10 * WAIT_SECONDS) as (_, url):
+        for name in ("replica", "state"):
+            shutil.copytree(tmp_path / name, tmp_path / f"{name}-before")
+        end, following = len(log.texts[log.name]), log.next
+        with opened_mirror(url, {}, str(out)) as mirror:
+            log.append(3)
+            catch_up(mirror, log, out)
+    for name in ("replica", "state"):
+        shutil.rmtree(tmp_path / name)
+        (tmp_path / f"{name}-before").rename(tmp_path / name)
+    before, size = held(out), len(log.texts[log.name])
+    log.truncate(end)
+    log.next = following
+    log.write(b"".join(log.commit(tag=b"q") for _ in range(3)))
+    assert len(log.texts[log.name]) == size
+    with serving(tmp_path, log, sync_interval=10 * WAIT_SECONDS) as (_, url):
+        log.append(1)
+        with opened_mirror(url, {}, str(out)) as mirror, pytest.raises(DivergedError, match="are not those"):
+            wait_until(lambda: [mirror.step(0.0), held(out) != before][1])
+    assert held(out) == before
 
 
 def test_a_copy_of_another_history_is_not_continued(tmp_path: Path, log: LogBuilder) -> None:
