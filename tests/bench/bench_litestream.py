@@ -52,6 +52,7 @@ class Stage:
     counts: Counts
     rows: Sequence[bytes]
     seconds: float
+    compressions: Sequence[str]
 
     def place(self, kind: str, name: str) -> Place:
         """A place that no earlier measurement used."""
@@ -118,7 +119,7 @@ def last_change(place: Place, counts: Counts) -> tuple[float, int]:
     for path in _files(place.folder):
         with suppress(FileNotFoundError):  # it has just got another name
             stats.append(path.stat())
-    newest = max((stat.st_mtime_ns for stat in stats), default=0) / 1e9
+    newest = max((stat.st_ctime_ns for stat in stats), default=0) / 1e9
     return newest - time.time() + time.monotonic(), sum(stat.st_size for stat in stats)
 
 
@@ -194,6 +195,7 @@ def steady(stage: Stage, program: Program, rate: int, figures: Figures) -> None:
     with daemon(program.daemon(work, [source], place)) as process:
         wait_until_quiet(place, stage.counts)
         command = [sys.executable, __file__, "--append", program.name, "--rate", str(rate)]
+        command += [word for name in stage.compressions for word in ("--compression", name)]
         with subprocess.Popen([*command, "--seconds", str(stage.seconds + 4), str(source)]) as appender:
             time.sleep(2)
             stage.counts.reset()
@@ -206,7 +208,8 @@ def steady(stage: Stage, program: Program, rate: int, figures: Figures) -> None:
             sent = stage.counts.sent / (rate * (time.monotonic() - started) * 1000)
             figures.add(f"{rate} a second: bytes sent by bytes of rows", program, sent)
             figures.add(f"{rate} a second: peak MiB", program, status_bytes(process.pid, "VmHWM") / 2**20)
-            appender.wait()
+        if appender.returncode:
+            raise click.ClickException(f"{' '.join(command)}: exit code {appender.returncode}")
 
 
 def lone_commits(stage: Stage, program: Program, kind: str, figures: Figures) -> None:
@@ -258,9 +261,8 @@ def idle(stage: Stage, program: Program, count: int, figures: Figures) -> None:
         figures.add(f"{count} idle: peak MiB", program, status_bytes(process.pid, "VmHWM") / 2**20)
 
 
-def append_steadily(name: str, source: Path, rate: int, seconds: float) -> None:
+def append_steadily(program: Program, source: Path, rate: int, seconds: float) -> None:
     """Append rows to a source at a rate, in a separate process."""
-    program = next(program for program in find_programs() if program.name == name)
     rows, appender = make_rows(200, seed=3), program.open(source)
     started, done = time.monotonic(), 0
     while (elapsed := time.monotonic() - started) < seconds:
@@ -313,7 +315,8 @@ def main(  # noqa: PLR0917
     source: Path | None,
 ) -> None:
     if append is not None and source is not None:
-        append_steadily(append, source, rate, seconds)
+        program = next(program for program in find_programs(compressions) if program.name == append)
+        append_steadily(program, source, rate, seconds)
         return
     os.environ |= {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET}
     os.environ.pop("AWS_CA_BUNDLE", None)  # Litestream 0.5.18 does not start with it
@@ -324,7 +327,7 @@ def main(  # noqa: PLR0917
         server = stack.enter_context(serving_minio(work, endpoint, report))
         make_bucket(server)
         address, counts = stack.enter_context(counting(server))
-        stage = Stage(work, address, counts, make_rows((size << 20) // 1000), seconds)
+        stage = Stage(work, address, counts, make_rows((size << 20) // 1000), seconds, compressions)
         for number in range(rounds):
             turn = number % len(programs)
             for measurement in measurements(chosen or ROWS):
