@@ -116,10 +116,12 @@ def acting_on_signals(
 
 
 @contextmanager
-def ending_on_signals(stop: Event, advice: str, seconds: float = ENDING_SECONDS) -> Iterator[None]:
+def ending_on_signals(stop: Event, advice: str, seconds: float = ENDING_SECONDS) -> Iterator[list[int]]:
     """Set ``stop`` at the first signal to stop. If the block still runs ``seconds`` after it, print ``advice``, and end
-    the process as a second signal does: at once. For what may be killed at any moment; for the main thread only."""
+    the process as a second signal does: at once. Yields the signals that have arrived. For what may be killed at any
+    moment; for the main thread only."""
     late: list[Timer] = []
+    arrived: list[int] = []
 
     def give_up(number: int) -> None:
         os.write(2, f"litelog: ended by force {seconds:g} s after the signal; {advice}\n".encode())
@@ -128,6 +130,7 @@ def ending_on_signals(stop: Event, advice: str, seconds: float = ENDING_SECONDS)
     def end(number: int) -> None:
         if stop.is_set():
             os._exit(128 + number)
+        arrived.append(number)
         stop.set()
         late.append(Timer(seconds, give_up, (number,)))
         late[0].daemon = True
@@ -135,7 +138,7 @@ def ending_on_signals(stop: Event, advice: str, seconds: float = ENDING_SECONDS)
 
     try:
         with acting_on_signals(end):
-            yield
+            yield arrived
     finally:
         for timer in late:
             timer.cancel()

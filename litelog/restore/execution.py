@@ -117,6 +117,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
     replan: Callable[[], RestorePlan] | None = None,
     delta: bool = False,
     check_space: bool = True,
+    stop: threading.Event | None = None,
 ) -> RestoreResult:
     """Write the log that ``plan`` describes to the new folder ``output``: complete and synced, or not there.
 
@@ -136,6 +137,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
             Until then it stays unchanged.
         check_space: Refuse at once if the file system has less room than the log needs. A file system that compresses
             may hold more than it reports.
+        stop: Ends the restore at its next objects once it is set. The next restore continues with what is verified.
 
     Returns:
         What was restored, and where the bytes came from.
@@ -145,6 +147,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
         ReplicaGapError: An object is missing; names its position.
         CorruptCommitError, SequenceGapError: Commits are damaged or missing.
         OutputExistsError, OutputError, LockedError: ``output`` is taken, cannot be written, or is in use.
+        RestoreStoppedError: ``stop`` was set.
         StoreError: A request failed.
         ValueError: ``parallelism`` is out of range.
     """
@@ -154,10 +157,14 @@ def restore(  # noqa: PLR0913 - each is an independent choice
     started = clock.monotonic()
     with OutputFolder(output, replace=delta) as folder, _older(folder.path, delta) as old:
         try:
-            first = _Run(client, plan, folder, log_format, parallelism, progress, fallbacks)
+            first = _Run(client, plan, folder, log_format, parallelism, progress, fallbacks, stop)
             plan, totals = _restore_files(first, old, replan, check_space=check_space)
             _add_files_of_writer(folder, plan, log_format)
             folder.publish()
+        except RestoreStoppedError:
+            if stop is not None:
+                folder.keep()
+            raise
         except OSError as error:
             raise OutputError(folder.path, error.strerror or str(error)) from error
     return totals.result(plan, folder.path, clock.monotonic() - started)
@@ -259,6 +266,7 @@ class _Run:
     parallelism: int
     progress: Callable[[RestoreProgress], None] | None
     fallbacks: FallbackReplicas | None
+    stop: threading.Event | None = None
 
     def restore(self) -> _Totals:
         """Write all of the plan's files, synced. Raises the error of the first piece that has one."""
@@ -277,7 +285,7 @@ class _Run:
         files = SegmentFiles(folder.create, folder.reopen, sizes, [piece.position.index for piece in plan.pieces])
         repair = Repair(self.client, self.log_format, self.fallbacks)
         link, written = self._first_link(repair, totals) if plan.pieces else None, totals.bytes
-        check_stop = partial(_check_stop, stopped)
+        check_stop = partial(_check_stop, stopped, self.stop or stopped)
         runs = CommitWriterPool(self.log_format, plan.end, check_stop)
         resumed = ResumedWalSegments(folder.journal, files)
         wal = WalRestorer(self.client, plan, files, runs, self.log_format, resumed, check_stop)
@@ -326,8 +334,8 @@ class _Run:
         return wal_key(pieces[-1].position) if pieces else self.plan.sealed[-1].entry.key
 
 
-def _check_stop(stopped: threading.Event) -> None:
-    if stopped.is_set():
+def _check_stop(*stopped: threading.Event) -> None:
+    if any(each.is_set() for each in stopped):
         raise RestoreStoppedError("the restore was stopped")
 
 

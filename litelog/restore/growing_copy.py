@@ -57,6 +57,8 @@ class GrowingCopy:
         """The number of appended bytes."""
         self.appended_at: float | None = None
         """When the last of them were appended; monotonic seconds."""
+        self.check_stop: Callable[[], None] = lambda: None
+        """Called before bytes are read or appended; may raise."""
         self._monotonic = monotonic
         self._behind = WriteBehind(self._write, self._sync)
         self._pages: PageAppender | None = None
@@ -126,6 +128,7 @@ class GrowingCopy:
 
     def read(self, name: str, start: int, length: int) -> bytes:
         """Return bytes of a log segment; fewer at its end. Raises OutputError."""
+        self.check_stop()
         self.flush()
         try:
             file = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder)
@@ -179,6 +182,7 @@ class GrowingCopy:
             CorruptObjectError, CorruptCommitError, SequenceGapError: ``data`` is damaged.
             OutputError: The copy cannot be written. The bytes may be earlier ones.
         """
+        self.check_stop()
         crc = crc32c(data, self._crc)
         if crc_total is not None and crc != crc_total:
             raise DivergedError(self.path, f"{self.name}: its bytes are not the ones that {key} continues")

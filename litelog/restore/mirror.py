@@ -36,6 +36,7 @@ from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.growing_copy import GrowingCopy
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
+from litelog.restore.wal_restore import RestoreStoppedError
 from litelog.stores.object_store import NotSupportedError
 from litelog.system.clock import SystemClock
 from litelog.system.files import sync_folder
@@ -96,6 +97,7 @@ class Mirror:
         is_restored: bool = False,
         fallbacks: Sequence[ReplicaClient] = (),
         away: StoreError | None = None,
+        stop: threading.Event | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Lock the mirror against writers and other mirrors. Raises LockedError.
@@ -109,6 +111,7 @@ class Mirror:
             is_restored: Whether the mirror was just restored from the plan's generation, so that it was compared.
             fallbacks: Replicas of the log that the mirror follows while its daemon cannot be reached.
             away: Why the daemon cannot be reached now; None: it was reached.
+            stop: Ends a comparison or a step early once it is set.
             clock: The source of monotonic times; None: the system's clock.
         """
         self._client = client
@@ -144,8 +147,25 @@ class Mirror:
         except BaseException:
             os.close(self._lock)
             raise
+        self._stop = stop
+        self._copy.check_stop = self._check_stop
         if is_restored:
             self._write_note(plan)
+
+    def adopt(self, client: ReplicaClient, plan: RestorePlan) -> None:
+        """Make a folder without a note a mirror, once all that it holds was compared with a replica. Until then,
+        nothing that it holds is changed.
+
+        Raises:
+            DivergedError: It holds anything else.
+            RestoreStoppedError: The comparison was stopped.
+        """
+        self._require_prefix(client, plan)
+        self._write_note(plan)
+
+    def _check_stop(self) -> None:
+        if self._stop is not None and self._stop.is_set():
+            raise RestoreStoppedError("the mirror was stopped")
 
     def recover(self, on_trailing: OnTrailing) -> int:
         """Cut off what a kill left after the last whole commit. Returns and raises as ``GrowingCopy.recover``."""
@@ -217,6 +237,9 @@ class Mirror:
         try:
             has_moved = self._follow_source(wait_seconds)
             self._end, self._away, self._is_away_logged = self._place, False, False
+        except RestoreStoppedError:
+            self._end = self._place or self._end
+            return False
         except (NothingToRestoreError, StoreError) as error:
             if isinstance(error, NotSupportedError) or not self._follow_fallback(error):
                 raise

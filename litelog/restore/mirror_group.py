@@ -19,6 +19,7 @@ from litelog.errors import LitelogError, NothingToRestoreError, StoreError
 from litelog.events import fields
 from litelog.restore.opened_mirror import keep_mirror
 from litelog.restore.output import OutputError
+from litelog.restore.wal_restore import RestoreStoppedError
 from litelog.stores.served_logs import ServedLogsView, find_served_logs
 
 if TYPE_CHECKING:
@@ -221,6 +222,9 @@ class MirrorGroup:
                 opening=opening,
                 note_aside=lambda path, error: _note(log, path, error),
             )
+        except RestoreStoppedError:
+            log.phase = MirrorPhase.FAILED
+            log.error = RestoreStoppedError(f"stopped before {log.output} was a mirror; the same command continues")
         except LitelogError as error:
             if type(error) is not type(log.error):
                 _logger.error("%s: %s", log.source.url, error, extra=fields("mirror-failed", replica=log.source.url))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from contextlib import ExitStack, contextmanager
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from litelog.dataclass import dataclass
 from litelog.errors import ConfigError, DivergedError, PrunedError, StoreError
+from litelog.events import fields
 from litelog.log.mirror_note import MirrorNote, is_mirror, mirror_note
+from litelog.restore.choose_replica import describe
 from litelog.restore.history_plan import Target
 from litelog.restore.mirror import Mirror, set_aside
 from litelog.restore.opened_restore import is_taken, opened_restore
@@ -26,8 +29,10 @@ if TYPE_CHECKING:
 
     from litelog.log.recovery import OnTrailing
     from litelog.objects.position import Position
+    from litelog.restore.choose_replica import ReplicaChoice
     from litelog.restore.execution import RestoreProgress
 
+_logger = logging.getLogger(__name__)
 
 OnFork: TypeAlias = Literal["error", "new"]
 
@@ -74,7 +79,8 @@ def opened_mirror(
     Raises:
         NothingToRestoreError: The log has no replica yet.
         LockedError: A writer or another mirror has the folder.
-        OutputError: The folder is that of the log itself.
+        OutputError: The folder is that of the log itself, or holds anything but a mirror or a copy of the log.
+        RestoreStoppedError: ``stop`` was set during the restore. The next call continues it.
         CorruptCommitError, SequenceGapError, OutputError: As ``Mirror.recover``.
         ConfigError: ``url`` is not a log that a daemon serves.
         ConfigError, StoreError, CorruptObjectError, ReplicaGapError: As ``opened_restore``.
@@ -85,12 +91,16 @@ def opened_mirror(
         away = _why_away(url, options) if replicas else None
         addresses = [*replicas] if away is not None else [(url, options), *replicas]
         opened = stack.enter_context(opened_restore(addresses, Target(), pattern=pattern, stop=stop))
-        is_new = not is_taken(folder)
-        if away is None and not is_new and not is_mirror(folder):
-            _require_copy(url, options, folder)
+        choice, is_new = opened.choice, not is_taken(folder)
+        is_copy = not is_new and not is_mirror(folder)
+        if is_copy and away is None:
+            _require_other_folder(url, options, folder)
+        if is_copy:
+            _require_copy(folder, redact(url), choice)
         if is_new:
-            opened.run(folder, progress=progress)
-        choice = opened.choice
+            opened.run(folder, progress=progress, stop=stop)
+        if replicas:
+            _report_skipped(opened.skipped)
         client, *fallbacks = (
             stack.enter_context(opened_replica(*each, is_only=not replicas, stop=stop))
             for each in ((url, options), *replicas)
@@ -104,8 +114,11 @@ def opened_mirror(
             is_restored=is_new,
             fallbacks=fallbacks,
             away=away,
+            stop=stop,
         )
         stack.enter_context(mirror)
+        if is_copy:
+            mirror.adopt(choice.client, choice.plan)
         mirror.recover(on_trailing)
         yield mirror
 
@@ -184,12 +197,14 @@ def promote(
         on_trailing: As ``opened_mirror``.
 
     Raises:
-        ConfigError: The folder is not a mirror, or its note is damaged.
+        ConfigError: The folder is not a mirror, or its note is damaged; or a replica is named by its daemon's URL.
         DivergedError: The mirror holds what the replicas do not continue. It stays a mirror.
         LockedError, OutputError, StoreError, CorruptObjectError, ReplicaGapError: As ``opened_mirror``.
     """
     folder = os.path.abspath(folder)
     note = _read_note(folder)
+    for url, options in replicas:
+        _require_claimable(url, options)
     with opened_restore(replicas, Target(), pattern=note.pattern) as opened:
         choice = opened.choice
         with Mirror(choice.client, folder, choice.plan, choice.log_format, pattern=note.pattern) as mirror:
@@ -204,10 +219,21 @@ def promote(
 
 def _read_note(folder: str) -> MirrorNote:
     note = mirror_note(folder).read()
+    if not os.path.lexists(folder):
+        raise ConfigError(f"{folder}: no such folder")
     if note is None:
         reason = "its note is damaged; run litelog mirror again" if is_mirror(folder) else "is not a mirror"
         raise ConfigError(f"{folder}: {reason}")
     return note
+
+
+def _require_claimable(url: str, options: Mapping[str, object]) -> None:
+    """Raise ConfigError if ``url`` is a replica that is read through its daemon. Makes no request."""
+    store = open_store(url, options)
+    store.close()
+    if is_served(store):
+        advice = "name the replica itself, such as s3://bucket/orders: the next daemon claims it"
+        raise ConfigError(f"{redact(url)}: is the log at its daemon, and not a replica to write to; {advice}")
 
 
 def _why_away(url: str, options: Mapping[str, object]) -> StoreError | None:
@@ -231,7 +257,30 @@ def _require_served(url: str, options: Mapping[str, object]) -> None:
         raise ConfigError(f"{redact(url)}: is not a log that a daemon serves (http://HOST:PORT/logs/NAME); {advice}")
 
 
-def _require_copy(url: str, options: Mapping[str, object], folder: str) -> None:
+def _require_copy(folder: str, url: str, choice: ReplicaChoice) -> None:
+    """Raise OutputError unless a folder without a mirror's note may hold a copy of the log, by the names in it."""
+    try:
+        orders = {name: choice.log_format.segment_order(name) for name in os.listdir(folder)}
+    except OSError as error:
+        raise OutputError(folder, f"is not a folder for a mirror: {error.strerror or error}") from error
+    planned = [file.name for file in choice.plan.all_files]
+    held = sorted((order, name) for name, order in orders.items() if order is not None)
+    advice = "name a new folder for the mirror"
+    if not any(name in planned for _, name in held):
+        raise OutputError(folder, f"is not empty, and holds no log segment of {url}: {advice}")
+    first = choice.log_format.segment_order(planned[0]) or ()
+    other = next((name for order, name in held if order >= first and name not in planned), None)
+    if other is not None:
+        raise OutputError(folder, f"holds {other}, which the replica of {url} does not have: {advice}")
+
+
+def _report_skipped(skipped: Sequence[tuple[str, str]]) -> None:
+    """Report the replicas that could not be followed now if the daemon were away."""
+    for url, reason in skipped:
+        _logger.warning("skipped %s", describe(url, reason), extra=fields("replica-skipped", replica=url))
+
+
+def _require_other_folder(url: str, options: Mapping[str, object], folder: str) -> None:
     """Raise OutputError if ``folder`` is that of the served log: as a mirror it would keep its own writers out."""
     store = open_store(url, options)
     try:

@@ -53,6 +53,7 @@ class OpenedRestore:
         progress: Callable[[RestoreProgress], None] | None = None,
         delta: bool = False,
         check_space: bool = True,
+        stop: threading.Event | None = None,
     ) -> RestoreResult:
         """Restore to the folder ``output``. The arguments and errors are those of ``restore``."""
         choice = self.choice
@@ -66,6 +67,7 @@ class OpenedRestore:
             fallbacks=choice.fallbacks,
             delta=delta,
             check_space=check_space,
+            stop=stop,
             replan=partial(find_plan, choice.client, self._target, choice.log_format),
         )
 

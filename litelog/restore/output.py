@@ -86,7 +86,7 @@ class OutputFolder:
             raise OutputError(self.path, "is the root folder; name a new one")
         self.temporary = os.path.join(self._parent, f".{name}.litelog-restoring")
         self._folder = -1
-        self._published = False
+        self._published = self._is_kept = False
         self._replace = replace
         self._adopted: set[str] = set()
         self._kept: set[str] = set()
@@ -121,7 +121,7 @@ class OutputFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._published:
+        if not (self._published or self._is_kept):
             self._discard()
         self._close()
 
@@ -333,6 +333,10 @@ class OutputFolder:
                 raise
             os.close(folder)
         raise LockedError(self.temporary, f"{self.path}: the temporary folder, which other restores keep renaming,")
+
+    def keep(self) -> None:
+        """Leave what was written to the next restore, as a kill does."""
+        self._is_kept = True
 
     def _discard(self) -> None:
         """Remove the written files. Leaves those that cannot be removed to the next restore, as the first error matters

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 class RestoreStoppedError(LitelogError):
-    """The object was abandoned because another one failed. A restore never ends with this error."""
+    """The object was abandoned: another one failed, or the caller stopped the restore, which then ends with this
+    error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,10 @@ def test_a_failover_loses_nothing_that_was_mirrored_and_fences_the_old_daemon(li
         litelog.processes.remove(each)
     assert litelog("append", "copy", text="too early\n").code == ExitCode.USAGE
 
+    at_daemon = litelog("mirror", "--promote", "copy", url)
+    assert (at_daemon.code, "name the replica itself" in at_daemon.err) == (ExitCode.USAGE, True), at_daemon.err
+    nowhere = litelog("mirror", "--promote", "nowhere", "backup")
+    assert (nowhere.code, "nowhere: no such folder" in nowhere.err) == (ExitCode.USAGE, True), nowhere.err
     promoted = litelog("mirror", "--promote", "--json", "copy", "backup")
     assert promoted.code == ExitCode.DONE, promoted.err
     assert promoted.lines[0]["replica"] == url

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,8 @@ reads what the log's replicas have and the mirror lacks. Then start a daemon for
 it, with replicate --takeover: the daemon of the source is fenced.
 \b
 Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, or no log
-of such a name, 6 damage, 130 or 143: ended by force, 5 seconds after a signal.
+of such a name, 6 damage, 130 or 143: a signal came before the first restore was complete,
+or the mirror had not ended 5 seconds after it.
 """
 )
 @click.argument("places", metavar="LOG_URL FOLDER | --promote FOLDER REPLICA_URL...", nargs=-1, required=True)
@@ -114,6 +116,7 @@ def mirror(
     places: tuple[str, ...], is_promotion: bool, replicas: tuple[str, ...], config_file: str | None, **options: Any
 ) -> int:
     """Keep a byte-equal copy of a log that a daemon serves. It follows the log within milliseconds."""
+    from litelog.restore.wal_restore import RestoreStoppedError
     from litelog.stores.served_logs import is_pattern
     from litelog.system.memory import keep_freed_memory
     from litelog_cli.mirror_all import mirror_all
@@ -134,11 +137,16 @@ def mirror(
     url, folder = places
     source = _find(url, config_file)
     stop = Event()
-    with ending_on_signals(stop, f"{url}: the same command continues"):
+    with ending_on_signals(stop, f"{url}: the same command continues") as arrived:
         if is_group:
             shown = {"once": given.once, "as_json": given.as_json, "quiet": given.quiet}
             return mirror_all(source, folder, given.rules, stop, **shown)
-        _mirror(source, folder, given, stop)
+        try:
+            _mirror(source, folder, given, stop)
+        except RestoreStoppedError:
+            said = f"litelog: {url}: stopped before {folder} was a mirror of it; the same command continues"
+            say(said, "failed", level=logging.WARNING, replica=url, output=folder)
+            return 128 + arrived[0]
     return ExitCode.DONE
 
 
@@ -198,7 +206,8 @@ def _report(mirrored: Mirror, url: str, folder: str, options: MirrorOptions) -> 
             }
         )
     else:
-        echo(f"mirrored {url} to {folder} up to {position}, {format_size(mirrored.appended)} more")
+        end = "" if position is None else f" up to {position}"
+        echo(f"mirrored {url} to {folder}{end}, {format_size(mirrored.appended)} more")
 
 
 def _promote(folder: str, replicas: list[ConfiguredReplica], options: MirrorOptions) -> None:

@@ -22,6 +22,7 @@ from litelog.restore import mirror as mirror_module
 from litelog.restore.mirror import SourceRefusedError, set_aside
 from litelog.restore.opened_mirror import opened_mirror, promote
 from litelog.restore.output import OutputError
+from litelog.restore.wal_restore import RestoreStoppedError
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients import http
 from tests.builders.log_builder import LogBuilder, make_log
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.objects.position import Position
+    from litelog.restore.execution import RestoreProgress
     from litelog.restore.mirror import Mirror
 
 pytestmark = pytest.mark.slow
@@ -92,6 +94,81 @@ def test_the_folder_of_the_log_itself_becomes_no_mirror(tmp_path: Path, log: Log
         assert sorted(os.listdir(log.folder)) == sorted(log.texts)
         with opened_mirror(url, {}, f"{tmp_path}/copy") as mirror:
             catch_up(mirror, log, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("log", ["litelog", "lines"], indirect=True)
+@pytest.mark.parametrize("what", ["notes", "another log", "a newer log segment", "a replica", "a file"])
+def test_a_folder_that_holds_anything_else_is_refused_and_stays_as_it_is(
+    tmp_path: Path, log: LogBuilder, what: str
+) -> None:
+    """Also what follows its last whole commit, which the next run of a mirror cuts off."""
+    log.roll(2)
+    out = tmp_path / "out"
+    other = make_log(out, log.format.name)
+    if what == "notes":
+        (out / "todo.txt").write_bytes(b"one\nno line end")
+    elif what == "another log":
+        other.write((other.header() if log.format.name == "litelog" else b"") + b"x" * 100, sorted(log.texts)[-1])
+    elif what == "a newer log segment":
+        for name, data in log.texts.items():
+            (out / name).write_bytes(data)
+        log.next = 10**6
+        other.write(b"no line end", log.roll(0) if log.format.name == "litelog" else "z.log")
+        if log.format.name == "litelog":
+            log.delete(log.name)
+    elif what == "a replica":
+        (out / "epochs").mkdir()
+        (out / "epochs" / "00000001.json").write_bytes(b"{}")
+    else:
+        out.rmdir()
+        out.write_bytes(b"a file")
+    before = {path: path.read_bytes() for path in tmp_path.glob("out/**/*") if path.is_file()}
+    with (
+        serving(tmp_path, log) as (_, url),
+        pytest.raises((OutputError, DivergedError), match=r"name a new folder|not a folder|its bytes are not"),
+        opened_mirror(url, {}, str(out)),
+    ):
+        pass
+    after = {path: path.read_bytes() for path in tmp_path.glob("out/**/*") if path.is_file()}
+    assert {path: data for path, data in after.items() if path.name != LOCK_NAME} == before
+
+
+def test_a_stop_ends_the_first_restore_and_the_next_run_continues_it(tmp_path: Path, log: LogBuilder) -> None:
+    for _ in range(8):
+        log.roll(20)
+    out, stop, read = tmp_path / "out", threading.Event(), list[int]()
+
+    def end(progress: RestoreProgress) -> None:
+        read.append(progress.restored)
+        stop.set()
+
+    with serving(tmp_path, log) as (_, url):
+        stopped = opened_mirror(url, {}, str(out), stop=stop, progress=end)
+        with pytest.raises(RestoreStoppedError), stopped:
+            pass
+        assert not out.exists()
+        assert files_in(tmp_path / ".out.litelog-restoring"), "what is verified stays for the next run"
+        assert read[-1] < sum(map(len, log.texts.values()))
+        with opened_mirror(url, {}, str(out), stop=threading.Event()) as mirror:
+            catch_up(mirror, log, out)
+
+
+def test_a_stop_ends_a_comparison_and_a_step(tmp_path: Path, log: LogBuilder) -> None:
+    log.roll(3)
+    out, stop = tmp_path / "out", threading.Event()
+    shutil.copytree(log.folder, out)
+    with serving(tmp_path, log) as (_, url):
+        stop.set()
+        with pytest.raises(RestoreStoppedError), opened_mirror(url, {}, str(out), stop=stop):
+            pass
+        stop.clear()
+        with opened_mirror(url, {}, str(out), stop=stop) as mirror:
+            catch_up(mirror, log, out)
+            before = held(out)
+            log.append(1)
+            stop.set()
+            assert not mirror.step(1.0)
+            assert held(out) == before
 
 
 def test_the_first_step_of_a_mirror_that_lacks_nothing_says_so(tmp_path: Path, log: LogBuilder) -> None:
@@ -300,8 +377,8 @@ def test_a_copy_of_another_history_is_not_continued(tmp_path: Path, log: LogBuil
         damaged[-20] ^= 1
         (out / first).write_bytes(damaged)
         before = held(out)
-        with opened_mirror(url, {}, str(out)) as mirror, pytest.raises(DivergedError, match="not those of the log"):
-            mirror.join()
+        with pytest.raises(DivergedError, match="not those of the log"), opened_mirror(url, {}, str(out)):
+            pass
         assert held(out) == before
 
 

@@ -106,6 +106,19 @@ def test_a_replica_of_another_history_is_not_followed(tmp_path: Path, log: LogBu
     assert not out.exists()
 
 
+def test_a_replica_that_could_not_be_followed_is_named_while_the_daemon_is_there(
+    tmp_path: Path, log: LogBuilder, caplog: pytest.LogCaptureFixture
+) -> None:
+    out, mistyped = tmp_path / "out", f"file://{tmp_path}/mistyped"
+    with (
+        serving(tmp_path, log) as (_, addr),
+        opened_mirror(f"http://{addr}/logs/log", {}, str(out), replicas=[(mistyped, {})]) as mirror,
+    ):
+        catch_up(mirror, log, out)
+    said = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "replica-skipped"]
+    assert [line.startswith(f"skipped {mistyped}: ") for line in said] == [True]
+
+
 def test_a_mirror_begins_and_continues_without_its_daemon(tmp_path: Path, log: LogBuilder) -> None:
     out, url = tmp_path / "out", f"file://{tmp_path}/first"
     with serving(tmp_path, log) as (watched, addr):
