@@ -8,6 +8,8 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
+from litelog.native import checksums
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -44,6 +46,8 @@ def combine(first: int, second: int, second_length: int) -> int:
     """CRC-32C of two joined runs of bytes, from the CRC of each and the second's length in bytes."""
     if second_length < 0:
         raise ValueError(f"not a length: {second_length}")
+    if (found := checksums.combine(first, second, second_length)) is not None:
+        return found
     power = 0
     while second_length:
         if second_length & 1:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.codec.lz4_frames import Frame
+    from litelog.native.lz4_frame import MadeFrame
 
 
 class FrameCodec(StrEnum):
@@ -39,12 +40,12 @@ class Compression(StrEnum):
         """The name in a footer."""
         return FrameCodec.ZSTD if self is Compression.ZSTD else FrameCodec.LZ4
 
-    def compress(self, data: Buffer) -> bytes:
+    def compress(self, data: memoryview) -> MadeFrame:
         """Compress ``data``, which is not empty, to one frame. Raises ConfigError if a package is missing."""
         if self is Compression.ZSTD:
-            return zstd_frames.compress_zstd_frame(data)
+            return lz4_frames.describe_frame(data, zstd_frames.compress_zstd_frame(data))
         high = self is Compression.LZ4HC
-        return lz4_frames.compress_frame(data, lz4_frames.HIGH_LEVEL if high else lz4_frames.ACCELERATION)
+        return lz4_frames.make_frame(data, lz4_frames.HIGH_LEVEL if high else lz4_frames.ACCELERATION)
 
     def problem(self) -> str | None:
         """Why this compression cannot be used here, with the command that helps; None if it can."""

@@ -27,9 +27,12 @@ import lz4.block
 import lz4.frame
 import xxhash
 
+from litelog.codec.checksum import crc32c
 from litelog.codec.page_buffer import make_page_buffer
 from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
+from litelog.native import lz4_frame
+from litelog.native.lz4_frame import MadeFrame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -106,6 +109,20 @@ def compress_frame(data: Buffer, level: int = ACCELERATION) -> bytes:
     head[-1] = _header_checksum(memoryview(head)[4:-1])
     checksum = struct.pack("<I", xxh32(data))
     return b"".join((head, memoryview(frame)[_HEAD_BYTES:], checksum))
+
+
+def make_frame(data: memoryview, level: int = ACCELERATION) -> MadeFrame:
+    """As ``compress_frame``, with the CRC-32C of ``data`` and of the frame."""
+    if level < 0 and (compressor := _compressor()):
+        made = lz4_frame.make_frame(compressor, 1 - level, data)
+        if made is not None:
+            return made
+    return describe_frame(data, compress_frame(data, level))
+
+
+def describe_frame(data: Buffer, frame: bytes) -> MadeFrame:
+    """A frame of ``data``, with the CRC-32C of both."""
+    return MadeFrame(frame, crc32c(data), crc32c(frame))
 
 
 def store_frame(data: memoryview) -> list[Buffer]:
@@ -239,11 +256,25 @@ def _decompress_only_block(view: memoryview, frame: Frame, *, known: bool, into:
 
 
 @cache
+def _compressor() -> int:
+    """The address of liblz4's own ``LZ4_compress_fast``; 0 if the package hides it."""
+    call = _find_function(lz4.block.compress, "LZ4_compress_fast")
+    return 0 if call is None else ctypes.cast(call, ctypes.c_void_p).value or 0
+
+
+def _find_function(of: Callable[..., Any], name: str) -> Any:
+    """A function of liblz4, as the extension with ``of`` has it; None if the extension hides its symbols."""
+    try:
+        return getattr(ctypes.CDLL(sys.modules[of.__module__].__file__), name)
+    except (AttributeError, KeyError, OSError, TypeError):
+        return None
+
+
+@cache
 def block_decompressor() -> Callable[[memoryview, int, memoryview | None], memoryview]:
     """The faster of the two decompressors below, if it works here; otherwise the other."""
-    try:
-        call = ctypes.CDLL(sys.modules[lz4.block.decompress.__module__].__file__).LZ4_decompress_safe
-    except (AttributeError, KeyError, OSError, TypeError):  # an extension that hides its symbols
+    call = _find_function(lz4.block.decompress, "LZ4_decompress_safe")
+    if call is None:
         return decompress_by_package
     call.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     call.restype = ctypes.c_int

@@ -295,6 +295,10 @@ class Capabilities(Protocol):
             be scanned: no commit is plainly right, or there is no faster way.
         """
 
+    def scan_front(self, data: memoryview, offset: int, expect: Expectation) -> Scan | None:
+        """Return the scan of the whole commits at the front of ``data``, with every check of ``scan``, but do not judge
+        what follows them: the next scan begins there. None if ``data`` has to be scanned. Default: None."""
+
     def scan_commits(
         self, name: str, data: memoryview, offset: int, expect: Expectation
     ) -> tuple[Scan, Commits | None] | None:
@@ -511,6 +515,14 @@ def take_columns(
     to expect next; None if ``data`` has to be scanned. ``offset``: where ``data`` starts in the log segment. Only for a
     format that can take columns."""
     return cast("Capabilities", log_format).take_columns(data, offset, expect)
+
+
+def scan_front(log_format: LogFormat, data: memoryview, offset: int, expect: Expectation) -> Scan | None:
+    """The scan of the whole commits at the front of ``data``, with every check. What follows them is not judged: the
+    next scan must begin there. None if ``data`` has to be scanned."""
+    if not hasattr(log_format, "scan_front"):
+        return None
+    return cast("Capabilities", log_format).scan_front(data, offset, expect)
 
 
 def scan_commits(

@@ -21,6 +21,7 @@ values, call ``pytest.register_assert_rewrite("litelog.formats.conformance")`` b
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ from litelog.formats.capabilities import (
     ignores,
     is_divisible,
     scan_columns,
+    scan_front,
     side_files,
     take_columns,
 )
@@ -389,6 +391,10 @@ def _check_taken(log_format: LogFormat, name: str, data: memoryview, offset: int
             assert offset < end <= scan.end
             assert list(found.records()) == list(columns.records())[: len(found)]
             assert (end, following) == (scan.end, scan.expectation) or following.sequence == found.sequences[-1] + 1
+        front = scan_front(log_format, piece, offset, expect)
+        if front is not None:
+            whole = log_format.scan(name, piece, offset, expect)
+            assert replace(front, tail=whole.tail, damage=whole.damage, wanted=whole.wanted) == whole
 
 
 def _check_run(scan: Scan, commits: list[Commit]) -> None:

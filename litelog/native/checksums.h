@@ -266,3 +266,28 @@ static uint32_t checksum(const struct crc *crc, bytes at, int64_t count)
     return ~take_words(crc, state, at, count);
 #endif
 }
+
+/* The product of two polynomials, as reflected CRCs have them, modulo the polynomial of CRC-32C. */
+static uint32_t multiply(uint32_t first, uint32_t second)
+{
+    uint32_t product = 0;
+
+    for (uint32_t bit = 0x80000000; bit; bit >>= 1) {
+        product ^= first & bit ? second : 0;
+        second = second & 1 ? second >> 1 ^ crc32c.polynomial : second >> 1;
+    }
+    return product;
+}
+
+/* CRC-32C of two joined runs of bytes, from the CRC of each and the second's length in bytes. */
+int64_t litelog_combine(int64_t first, int64_t second, int64_t second_length)
+{
+    uint32_t power = 0x00800000; /* of x: for a byte */
+    uint32_t moved = (uint32_t)first;
+
+    for (; second_length > 0; second_length >>= 1) {
+        moved = second_length & 1 ? multiply(moved, power) : moved;
+        power = multiply(power, power);
+    }
+    return moved ^ (uint32_t)second;
+}

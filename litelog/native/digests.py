@@ -41,17 +41,18 @@ class State:
 
         self._library = load()
         self._words = np.array(_FIRST_WORDS, np.uint32)
+        self._at: int = self._words.ctypes.data
 
     def take(self, data: memoryview) -> None:
         """Take ``data``, which consists of whole blocks."""
         assert self._library is not None
-        _require(self._library.litelog_hash(self._words.ctypes.data, _address(data), len(data)), data)
+        _require(self._library.litelog_hash(self._at, _address(data), len(data)), data)
 
     def take_with(self, data: memoryview, other: State, other_data: memoryview) -> None:
         """Take ``data``, and let ``other`` take ``other_data``, which is as long: both in the time of one."""
         assert self._library is not None
         assert len(data) == len(other_data)
-        places = (self._words.ctypes.data, _address(data), other._words.ctypes.data, _address(other_data))
+        places = (self._at, _address(data), other._at, _address(other_data))
         _require(self._library.litelog_hash_two(*places, len(data)), data)
 
     def digest(self) -> bytes:

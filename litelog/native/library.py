@@ -43,6 +43,11 @@ def load() -> ctypes.CDLL | None:
     return _STATE.library
 
 
+def loaded() -> ctypes.CDLL | None:
+    """The library, if ``load`` was called before and has found it."""
+    return _STATE.library
+
+
 def has_fast_checksums() -> bool:
     """Whether the library computes checksums at least as fast as the packages that do so otherwise."""
     return load() is not None and _STATE.fast_checksums

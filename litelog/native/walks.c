@@ -32,6 +32,7 @@ typedef const uint8_t *bytes;
 #include "commits.h"
 #include "kafka_records.h"
 #include "kafka.h"
+#include "lz4_frame.h"
 #include "netlog.h"
 #include "redis.h"
 #include "syncs.h"

@@ -7,18 +7,17 @@ while frames are compressed. So memory holds a few windows, no matter how long t
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
-from litelog.codec.checksum import combine, crc32c
+from litelog.codec.checksum import combine
 from litelog.codec.frame_codecs import Compression
 from litelog.codec.joint_sha256 import joint_sha256
 from litelog.codec.lz4_frames import FRAME_BYTES, MAX_FRAME_BYTES, content_checksum
 from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
-from litelog.formats.capabilities import max_commit_bytes
+from litelog.formats.capabilities import max_commit_bytes, scan_front
 from litelog.formats.commit_tail import is_zero
 from litelog.objects.frame_table import FrameTable, SealedFrame, ShipTimes
 from litelog.objects.sealed_segment import SealedFooter, encode_footer
@@ -26,10 +25,13 @@ from litelog.system.buffers import AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
+
+    from typing_extensions import Buffer
 
     from litelog.codec.frame_codecs import FrameCodec
     from litelog.formats import LogFormat, Scan
+    from litelog.native.lz4_frame import MadeFrame
     from litelog.objects.claim import Claim
 
 Read: TypeAlias = "Callable[[int, int], bytes]"
@@ -82,8 +84,10 @@ class Sealing:
         *,
         compression: Compression = Compression.LZ4,
         frame_bytes: int = FRAME_BYTES,
+        may_hand_over: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``executor`` compresses frames concurrently; without one, the iterating thread does.
+        """``executor`` compresses frames concurrently, while ``may_hand_over()`` is true; otherwise, and without one,
+        the iterating thread does.
 
         ``frame_bytes``: the approximate content of a frame, uncompressed; for tests, for which a MiB is too much.
         """
@@ -93,6 +97,7 @@ class Sealing:
         self._executor = executor
         self._compression = compression
         self._frame_bytes = frame_bytes
+        self._may_hand_over = may_hand_over
         self._footer: SealedFooter | None = None
         self._size = 0
 
@@ -108,14 +113,14 @@ class Sealing:
         """The size of the finished object in bytes."""
         return self._size
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Buffer]:
         self._footer = None
         table = _Table(self.segment, self._compression.codec)
         waiting: deque[_Waiting] = deque()
         try:
             for cut in self._cuts():
                 room = 2 * len(cut.data)  # compressed, it may take as much again
-                if self._executor is None or not AHEAD.try_take(room):
+                if self._executor is None or not self._may_hand_over() or not AHEAD.try_take(room):
                     room = 0
                 waiting.append(self._start(cut, room))
                 table.take(cut)
@@ -135,19 +140,16 @@ class Sealing:
         yield last
 
     def _start(self, cut: _Cut, room: int) -> _Waiting:
-        """Begin to compress a frame, for which ``room`` was taken."""
+        """Begin to compress a frame, for which ``room`` was taken; without room, compress it."""
         try:
-            return _Waiting(cut, self._compress(cut), room)
+            return _Waiting(cut, self._compress(cut) if room else _Made(self._compression.compress(cut.data)), room)
         except BaseException:
             AHEAD.give_back(room)
             raise
 
-    def _compress(self, cut: _Cut) -> Future[_Frame]:
-        if self._executor is not None:
-            return self._executor.submit(_make_frame, cut.data, self._compression)
-        done: Future[_Frame] = Future()
-        done.set_result(_make_frame(cut.data, self._compression))
-        return done
+    def _compress(self, cut: _Cut) -> Future[MadeFrame]:
+        assert self._executor is not None
+        return self._executor.submit(self._compression.compress, cut.data)
 
     def _cuts(self) -> Iterator[_Cut]:
         """The log segment's bytes in order, one piece per frame."""
@@ -169,6 +171,9 @@ class Sealing:
             if len(data) < wanted:
                 reason = f"was cut from {self.segment.length} bytes to {offset + len(data)}"
                 raise DivergedError(self._path, reason)
+            scan = scan_front(self._format, data, offset, expect) if len(data) < left else None
+            if scan is not None:
+                return data, scan  # the next window begins with what follows these commits
             scan = self._format.scan(self._path, data, offset, expect)
             wanted = min(left, max(2 * wanted, scan.wanted), most)
             if scan.end > offset or wanted <= len(data) or self._is_spare(data, scan):
@@ -229,22 +234,21 @@ class _Waiting:
     """A frame that is being compressed, and the room that was taken for it, in bytes: 0 if there was none."""
 
     cut: _Cut
-    making: Future[_Frame]
+    making: Future[MadeFrame] | _Made
     room: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
-    """A frame, the CRC-32C of its content, and its own CRC-32C."""
+class _Made:
+    """A frame that is compressed, as the future that would have it."""
 
-    body: bytes
-    crc: int
-    stored: int
+    frame: MadeFrame
 
+    def result(self) -> MadeFrame:
+        return self.frame
 
-def _make_frame(data: memoryview, compression: Compression) -> _Frame:
-    body = compression.compress(data)
-    return _Frame(body, crc32c(data), crc32c(body))
+    def cancel(self) -> None:
+        """Do nothing."""
 
 
 def _cut_run(run: memoryview, scan: Scan, expect: Expectation, frame_bytes: int) -> Iterator[_Cut]:
@@ -276,22 +280,22 @@ class _Table:
         self._sha.update(cut.data)
         self._next = cut.next
 
-    def add(self, waiting: _Waiting) -> bytes:
+    def add(self, waiting: _Waiting) -> Buffer:
         """Enter the next frame, and return its bytes. Its room is given back."""
         try:
             frame = waiting.making.result()
         finally:
             AHEAD.give_back(waiting.room)
-        cut = waiting.cut
+        cut, body = waiting.cut, memoryview(frame.body)
         if cut.inner:
             self._inner.append(len(self._frames))
-        checksums = (frame.crc, content_checksum(frame.body), frame.stored)
+        checksums = (frame.crc, content_checksum(body), frame.stored)
         facts = (cut.first, cut.records, cut.lowest, cut.highest, *checksums)
-        self._frames.append(SealedFrame(self._size, len(frame.body), self._length, len(cut.data), *facts))
+        self._frames.append(SealedFrame(self._size, len(body), self._length, len(cut.data), *facts))
         self._crc = combine(self._crc, frame.crc, len(cut.data))
-        self._size += len(frame.body)
+        self._size += len(body)
         self._length += len(cut.data)
-        return frame.body
+        return body
 
     def footer(self) -> SealedFooter:
         """The footer, once all pieces are taken and added. DivergedError if the bytes are not the promised ones."""

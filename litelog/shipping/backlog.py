@@ -9,6 +9,7 @@ Specified in litelog/shipping/README.md#seal.
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 from litelog.dataclass import dataclass
 from litelog.errors import ExistsError
 from litelog.formats import Expectation
+from litelog.formats.capabilities import scan_front
 from litelog.objects import wal_segment
 from litelog.objects.frame_table import ShipTimes
 from litelog.objects.position import Position
@@ -42,6 +44,31 @@ if TYPE_CHECKING:
 PARALLELISM = 2
 """How many log segments are sealed at the same time, if their format numbers them by itself. Each takes memory for its
 threads, its frames and its upload, and two keep two processors busy."""
+
+
+class _Busy:
+    """Counts the log segments that the process seals before their WAL segments, while each is sealed. If there are as
+    many as processors, each compresses its own frames: to hand them over costs more than it gains."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._counting = threading.Lock()
+        self._processors = os.cpu_count() or 1
+
+    def __enter__(self) -> None:
+        with self._counting:
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._counting:
+            self._count -= 1
+
+    def leaves_processors(self) -> bool:
+        """Whether fewer log segments are sealed than there are processors."""
+        return self._count < self._processors
+
+
+_BUSY = _Busy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +321,17 @@ class BacklogSealer:
             return opened.read(offset, length)
 
         watched = _WatchedFormat(self._format)
-        sealing = Sealing(segment, read, cast("LogFormat", watched), self._compressing, compression=self._compression)
+        sealing = Sealing(
+            segment,
+            read,
+            cast("LogFormat", watched),
+            self._compressing,
+            compression=self._compression,
+            may_hand_over=_BUSY.leaves_processors,
+        )
         try:
-            self._client.write_sealed_segment(claim.generation, task.index, sealing)
+            with _BUSY:
+                self._client.write_sealed_segment(claim.generation, task.index, sealing)
         except ExistsError:  # our own put, whose answer was lost
             return self._adopt(task, opened, raise_if_stopped), watched.last
         if not sealing.footer.records:
@@ -316,6 +351,11 @@ class _WatchedFormat:
         found = self._inner.scan(name, data, offset, expect, known=known)
         if found.commits:
             self.last = found
+        return found
+
+    def scan_front(self, data: memoryview, offset: int, expect: Expectation) -> Scan | None:
+        found = scan_front(self._inner, data, offset, expect)
+        self.last = found or self.last
         return found
 
 

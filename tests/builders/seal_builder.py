@@ -14,6 +14,7 @@ from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.sealed_segment import read_footer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Executor
 
     from litelog.formats import LogFormat
@@ -45,6 +46,7 @@ def sealing(
     executor: Executor | None = None,
     frame_bytes: int = 1 << 20,
     compression: Compression = Compression.LZ4,
+    may_hand_over: Callable[[], bool] = lambda: True,
     **changes: Any,
 ) -> Sealing:
     """The sealing of the newest log segment of ``log``."""
@@ -54,7 +56,15 @@ def sealing(
         return data[offset : offset + length]
 
     segment = finished(log, **changes)
-    return Sealing(segment, read, log.format, executor, compression=compression, frame_bytes=frame_bytes)
+    return Sealing(
+        segment,
+        read,
+        log.format,
+        executor,
+        compression=compression,
+        frame_bytes=frame_bytes,
+        may_hand_over=may_hand_over,
+    )
 
 
 def footer_of(key: str, body: bytes) -> SealedFooter:

@@ -51,9 +51,10 @@ def make_sealed(
     for end in cuts:
         piece = view[start:end]
         scan = log_format.scan(name, piece, start, follows)
-        body = compression.compress(piece)
+        made = compression.compress(piece)
+        body = bytes(made.body)
         first = follows.sequence or 0 if scan.first is None else scan.first
-        sums = (crc32c(piece), content_checksum(body), crc32c(body))
+        sums = (made.crc, content_checksum(body), made.stored)
         frames.append(
             SealedFrame(stored, len(body), start, len(piece), first, scan.records, scan.lowest, scan.highest, *sums)
         )

@@ -472,25 +472,53 @@ static int64_t try_digests(uint8_t *work)
     return taken;
 }
 
+/* Makes a block of a part of the bytes, or of none. */
+static int drop_bytes(const char *from, char *to, int size, int room, int acceleration)
+{
+    int kept = acceleration < size ? acceleration : size;
+
+    if (kept > room)
+        return 0;
+    memcpy(to, from, (size_t)kept);
+    return kept;
+}
+
+static int64_t try_frame_making(uint8_t *work)
+{
+    int64_t size = (int64_t)draw(300), room = size + 27 + (int64_t)draw(draw(2) ? 3 : 20), facts[2], found;
+    uint8_t *data = exact(work, size), *into;
+
+    room = draw(9) ? room : (int64_t)draw((uint64_t)room);
+    into = fresh(room);
+    found = litelog_make_frame(drop_bytes, (int64_t)draw(400), data, size, into, room, facts);
+    if (found >= 0 && (found > room || facts[1] != checksum(&crc32c, into, found)))
+        abort();
+    litelog_combine(facts[0] = odd_number(9), odd_number(9), odd_number(9));
+    free(into);
+    free(data);
+    return found;
+}
+
 int main(int count, char **arguments)
 {
     int64_t (*const tries[])(uint8_t *) = {try_frames,  try_records, try_commands,
                                            try_entries, try_batches, try_messages,
-                                           try_bodies,  try_commits, try_digests};
-    int64_t good[9] = {0}, refused[9] = {0};
+                                           try_bodies,  try_commits, try_frame_making,
+                                           try_digests};
+    int64_t good[10] = {0}, refused[10] = {0};
     uint8_t *work = fresh(1 << 16);
     long rounds = count > 2 ? atol(arguments[2]) : 1000;
 
     memset(work, 0, 1 << 16);
     state = (count > 1 ? strtoull(arguments[1], 0, 10) : 1) * 2 + 1;
     while (rounds--)
-        for (int each = 0; each < 9; each++) {
+        for (int each = 0; each < 10; each++) {
             int64_t found = tries[each](work);
 
             good[each] += found > 0;
             refused[each] += found < 0;
         }
-    for (int each = 0; each < 9; each++)
+    for (int each = 0; each < 10; each++)
         printf("%lld %lld\n", (long long)good[each], (long long)refused[each]);
     free(work);
     return 0;

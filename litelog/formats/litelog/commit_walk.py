@@ -67,6 +67,15 @@ class Walk:
     """The records of the commits, if they were asked for, and the compiled library is sure of all of them."""
 
 
+def walk_front(data: memoryview, expect: Expectation) -> Walk | None:
+    """The commits at the front of ``data``, and their records, if all of them are plainly right; what follows them is
+    not looked at. None if there are none, or without the compiled library."""
+    taken = take_commits(data, 0, expect.sequence, expect.epoch, MAX_COMMIT_BYTES)
+    if taken is None:
+        return None
+    return Walk(taken.positions, taken.end, taken.next, taken.epoch, Tail.NOTHING, bodies=taken.bodies)
+
+
 def walk_bodies(name: str, data: memoryview, offset: int, start: int, expect: Expectation) -> Walk:
     """As ``walk``, and read the records in the same pass, if that can be done."""
     taken = None

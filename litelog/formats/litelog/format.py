@@ -9,7 +9,7 @@ from litelog.errors import SequenceGapError
 from litelog.formats.columns import Columns
 from litelog.formats.litelog.commit_batch import Commits
 from litelog.formats.litelog.commit_columns import Bodies
-from litelog.formats.litelog.commit_walk import Walk, find_commit, walk, walk_bodies
+from litelog.formats.litelog.commit_walk import Walk, find_commit, walk, walk_bodies, walk_front
 from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
 from litelog.formats.litelog.small_commit import SmallCommit
 from litelog.formats.litelog.taken_bodies import TakenBodies
@@ -73,6 +73,10 @@ class LitelogFormat(NumberedFormat):
             return None
         columns = TakenBodies(data, taken.bodies).columns(0)
         return columns, offset + taken.end, Expectation(taken.next, taken.epoch)
+
+    def scan_front(self, data: memoryview, offset: int, expect: Expectation) -> Scan | None:
+        found = walk_front(data, expect) if offset else None
+        return None if found is None else _describe(data, offset, found, _check("", data, offset, found))
 
     def scan_commits(
         self, name: str, data: memoryview, offset: int, expect: Expectation

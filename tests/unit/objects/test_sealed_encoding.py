@@ -406,7 +406,7 @@ def test_without_room_nothing_is_ahead(tmp_path: Path, taken: int) -> None:
         before = AHEAD.used
         body = iter(sealing(log, pool, FRAME))
         assert next(body)
-        assert len(pool.waiting) == (1 if taken else 1 + MOST_AHEAD)
+        assert len(pool.waiting) == (0 if taken else 1 + MOST_AHEAD)
         assert (AHEAD.used > before) == (not taken)
         body.close()
         assert AHEAD.used == before
@@ -415,6 +415,14 @@ def test_without_room_nothing_is_ahead(tmp_path: Path, taken: int) -> None:
         assert AHEAD.used == before
     finally:
         AHEAD.give_back(AHEAD.limit * taken)
+
+
+def test_a_frame_is_handed_over_only_if_that_is_worth_it(tmp_path: Path) -> None:
+    log = built(tmp_path, "litelog", [400] * 40)
+    pool, answers = Hesitant(), iter([False, True, False])
+    body = list(sealing(log, pool, FRAME, may_hand_over=lambda: next(answers, False)))
+    assert len(pool.waiting) == 1
+    assert body == list(sealing(log, None, FRAME))
 
 
 def test_a_sealing_that_finds_no_thread_gives_back_its_room(tmp_path: Path) -> None:
