@@ -9,6 +9,7 @@ installed, latency is also compared with a JetStream stream that syncs each mess
 from __future__ import annotations
 
 import http.client
+import math
 import os
 import selectors
 import socket
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 RECORD_BYTES = 100
 PATIENCE_SECONDS = 60.0
 CHUNK_BYTES = 1 << 18
+SIGN_SECONDS = 15.0  # between two signs of life: idle time is measured for a multiple of it
+SETTLE_SECONDS = 25.0  # a daemon that was busy returns memory to the system, once, and then reads its code again
 RECORD_MARK = b'"sequence"'  # stands once in the JSON of a record
 ARROW = "application/vnd.apache.arrow.stream"
 NATS = "NATS JetStream that syncs, publish to acknowledged and seen"
@@ -250,7 +253,7 @@ def _cat(file: Path) -> int:
 
 def measure_idle(report: Report, served: Served, count: int, seconds: float) -> None:
     streams = [served.subscribe("/records?from=end&follow=true") for _ in range(count)]
-    time.sleep(3.0)
+    time.sleep(SETTLE_SECONDS)
     for stream in streams:
         stream.recv(CHUNK_BYTES)  # the answer's head
     with_streams = _idle_share(served, seconds, streams)
@@ -278,7 +281,7 @@ def _idle_share(served: Served, seconds: float, streams: list[socket.socket]) ->
 @click.option("--rounds", default=5, help="Number of rounds of each comparison.")
 @click.option("--count", default=100, help="Number of appends in a round of latency.")
 @click.option("--followers", default=200, help="Number of followers.")
-@click.option("--seconds", default=10.0, help="Seconds with all followers, and of idleness.")
+@click.option("--seconds", default=10.0, help="Seconds with all followers.")
 @click.option("--mib", default=64, help="Size of the log that is read at full speed, in MiB.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(folder: str | None, rounds: int, count: int, followers: int, seconds: float, mib: int, as_json: bool) -> None:
@@ -294,7 +297,7 @@ def main(folder: str | None, rounds: int, count: int, followers: int, seconds: f
             measure_latency(report, work, served, count, rounds, stream_of_nats)
             stack.close()
             measure_followers(report, work, served, followers, seconds)
-            measure_idle(report, served, 100, max(seconds, 20.0))
+            measure_idle(report, served, 100, math.ceil(seconds / (2 * SIGN_SECONDS)) * 2 * SIGN_SECONDS)
             measure_speed(report, work, served, mib << 20, rounds)
     report.print(as_json=as_json)
 
