@@ -1,7 +1,8 @@
 """PastRuns: the commits of one log segment that a buffer no longer holds, from any commit on, as the buffer's runs.
 
 The bytes come from the log's folder while it holds the log segment, and from the replica otherwise: from its sealed
-segment or its WAL segments. What comes before the first run is read once, since a run's checksum covers it.
+segment or its WAL segments. What comes before the first run is read once, since a run's checksum covers it. It is not
+read if what the reader got before states that checksum: then only its last bytes are compared.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from litelog.errors import CorruptionError, LitelogError, PrunedError
 from litelog.formats import FinishedTail
 from litelog.formats.capabilities import rewrites_finished
 from litelog.live.buffer_news import ForkedError
-from litelog.log.source_position import SourcePosition, make_run
+from litelog.log.source import open_segment
+from litelog.log.source_position import SourcePosition, digest, make_run
 from litelog.objects.position import Position
-from litelog.system.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from litelog.log.source import OpenSegment
     from litelog.log.source_position import CommitRun
+    from litelog.objects.wal_segment import WalHeader
     from litelog.restore.generation_bytes import GenerationBytes
     from litelog.shipping.context import LogSource
 
@@ -43,20 +46,32 @@ class GoneError(PrunedError):
 class PastRuns:
     """One thread at a time. Close it."""
 
-    def __init__(self, source: LogSource, history: GenerationBytes, first: Position, name: str | None) -> None:
-        """``first``: where the first run begins. ``name``: the log segment, if it is known.
+    def __init__(
+        self,
+        source: LogSource,
+        history: GenerationBytes,
+        first: Position,
+        name: str | None,
+        known: SourcePosition | None = None,
+    ) -> None:
+        """``first``: where the first run begins. ``name``: the log segment, if it is known. ``known``: the same place,
+        as what the reader got before it states it; None if it got nothing.
 
-        Raises GoneError if neither the folder nor the replica has the log segment.
+        Raises GoneError if neither the folder nor the replica has the log segment, ForkedError if the folder does not
+        hold what the reader got.
         """
         self._format = source.format
         self._first = first
         self._held = b""
-        self._name = name or _find_name(history, first)
+        self._place = known or SourcePosition(index=first.index, file=name or _find_name(history, first))
+        self._name = self._place.file
         self._path = os.path.join(source.folder, self._name)
-        self._place = SourcePosition(index=first.index, file=self._name)
-        self._file = -1 if rewrites_finished(source.format) else _open(self._path)
-        self._chunks = iter(()) if self._file >= 0 else self._read_replica(history)
+        self._file = None if rewrites_finished(source.format) else _open(source, self._name)
+        self._chunks = iter(()) if self._file is not None else self._read_replica(history)
         self._ended = False
+        if known is not None and self._file is not None and not _holds(self._file, known):
+            self.close()
+            raise ForkedError(self._path, f"its bytes before {first} are not those that were sent")
 
     @property
     def place(self) -> SourcePosition:
@@ -65,9 +80,9 @@ class PastRuns:
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def next_run(self, stop: int | None) -> CommitRun | None:
         """Return the next run; None after the last one.
@@ -116,8 +131,8 @@ class PastRuns:
             size = min(size, stop - at)
         if at < self._first.offset:
             size = min(size, self._first.offset - at)
-        if self._file >= 0:
-            return os.pread(self._file, max(size, 0), at)
+        if self._file is not None:
+            return self._file.read(at, max(size, 0))
         pieces: list[bytes] = []
         while size > 0 and (piece := next(self._chunks, b"")):
             pieces.append(piece)
@@ -131,11 +146,26 @@ class PastRuns:
         if size is None:
             raise GoneError(self._first, history)
         try:
-            for start, stop in ((0, min(self._first.offset, size)), (self._first.offset, size)):
+            for start, stop in ((self._place.offset, min(self._first.offset, size)), (self._first.offset, size)):
                 for chunk in history.chunks(self._name, start, stop):
                     yield bytes(chunk.data)
         except CorruptionError as error:
             raise GoneError(self._first, history) from error
+
+
+def end_of(header: WalHeader) -> SourcePosition | None:
+    """The position after a WAL segment's bytes; None if its header does not state how to compare them with a file."""
+    if header.check_start is None or header.check_digest is None:
+        return None
+    return SourcePosition(
+        header.index,
+        header.file,
+        offset=header.end,
+        crc_total=header.crc_total,
+        sequence=header.next,
+        check_start=header.check_start,
+        check_digest=header.check_digest,
+    )
 
 
 def _find_name(history: GenerationBytes, first: Position) -> str:
@@ -145,8 +175,13 @@ def _find_name(history: GenerationBytes, first: Position) -> str:
     return file.name
 
 
-def _open(path: str) -> int:
+def _open(source: LogSource, name: str) -> OpenSegment | None:
     try:
-        return open_regular(path)
+        return open_segment(source.folder, name, source.format, source.failed_syncs)
     except (OSError, LitelogError):
-        return -1
+        return None
+
+
+def _holds(file: OpenSegment, known: SourcePosition) -> bool:
+    """Whether a file holds the bytes before a known place."""
+    return digest(file.read(known.check_start, known.offset - known.check_start)) == known.check_digest

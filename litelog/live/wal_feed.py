@@ -25,7 +25,7 @@ from litelog.formats import FinishedTail
 from litelog.formats.capabilities import rewrites_finished
 from litelog.live.buffer_news import PLACE_SECONDS, BufferNews, ForkedError
 from litelog.live.encoding import piece_size
-from litelog.live.past_runs import PastRuns
+from litelog.live.past_runs import PastRuns, end_of
 from litelog.live.served_log import name_before
 from litelog.log.source import SegmentFolder
 from litelog.log.source_position import make_run
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from litelog.live.encoding import Piece
     from litelog.live.live_buffer import BufferView, LiveRun
     from litelog.live.served_log import LiveReader, ServedLog
-    from litelog.log.source_position import CommitRun
+    from litelog.log.source_position import CommitRun, SourcePosition
     from litelog.objects.claim import Claim
     from litelog.system.clock import Clock
 
@@ -126,6 +126,8 @@ class WalFeed:
         """The sequence after the last piece."""
         self._wanted: str | None = None
         """The form in which the next run is encoded ahead."""
+        self._known: SourcePosition | None = None
+        """The place, as the last run of the buffer or WAL segment of the replica states it that was yielded."""
         self._past: PastRuns | None = None
         self._ahead: asyncio.Future[None] | None = None
         """Done once the next WAL segment of the replica was read."""
@@ -238,7 +240,7 @@ class WalFeed:
         else:
             rest = await asyncio.to_thread(self._cut, live.run)
             piece = await asyncio.to_thread(partial(self._encode, live.claim, rest, is_stored=self._is_stored()))
-        self._place, self._following = live.after, live.next
+        self._place, self._following, self._known = live.after, live.next, live.run.after
         return piece
 
     def find_piece(self, run: LiveRun) -> Piece | None:
@@ -248,7 +250,7 @@ class WalFeed:
 
     def pass_run(self, run: LiveRun, piece: Piece) -> None:
         """As ``NextRun`` has it."""
-        self._place, self._following = run.after, run.next
+        self._place, self._following, self._known = run.after, run.next, run.run.after
         self._served.count(self._reader, piece_size(piece), run.next)
 
     def _want(self, kind: str | None) -> None:
@@ -295,7 +297,10 @@ class WalFeed:
         is_shipped = served.is_acknowledged(Position(place.generation, place.index + 1, 0))
         if file and (place.index == first.index or not is_shipped):
             name = name_before(source.folder, source.format, file, first.index - place.index)
-        return PastRuns(source, served.objects.history(self._claim(), source.format), place, name)
+        known = self._known
+        if known is not None and (not known.file or (known.index, known.offset) != (place.index, place.offset)):
+            known = None
+        return PastRuns(source, served.objects.history(self._claim(), source.format), place, name, known)
 
     def _claim(self) -> Claim:
         """The claim of the generation. Raises ForkedError if another one has begun."""
@@ -351,7 +356,7 @@ class WalFeed:
         if header.sealed is not None or header.successor is not None:
             raise PrunedError(str(self._place))  # its bytes are in a sealed segment, or in another generation
         stated = self._find_digest(header.next_slot) if len(body) >= STATED_BYTES else None
-        self._place, self._following = header.next_slot, header.next
+        self._place, self._following, self._known = header.next_slot, header.next, end_of(header)
         return wal_stream.announced(header.position, [body], stated)
 
     def _find_digest(self, following: Position) -> str | None:

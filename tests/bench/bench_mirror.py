@@ -3,11 +3,12 @@
 The yardstick of catching up is another process that sends the log's bytes over a bare socket to a process that writes
 them and syncs each log segment. The yardstick of the lag is a bare write and fdatasync, the bytes over a socket, and a
 write and fdatasync at the other end. In turns, the source ships blocks of a log that has a mirror, and the same blocks
-of another one that never had a reader.
+of another one that never had a reader. At last, a reader stands still until the buffer no longer holds what it lacks.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import multiprocessing
 import os
@@ -29,9 +30,12 @@ from logs import SEGMENT_BYTES, make_block, make_log
 from measuring import Finding, Report, bench_folder, empty, interleave, percentile, rate, ratios, run, sync_tree
 
 from litelog.log.writer import LogWriter
+from litelog.objects.wal_stream import StreamError, read_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from litelog.objects.wal_segment import WalSegment
 
 WAIT_SECONDS = 120.0
 LITELOG = Path(sys.executable).parent / "litelog"
@@ -81,6 +85,10 @@ class Source:
         """The processor time that the daemon has taken."""
         user, system = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def position(self) -> str:
+        """The position up to which the replica has acknowledged the log."""
+        return str(self._facts("log")["acknowledged_position"])
 
     def await_acknowledged(self, sequence: int, name: str = "log") -> None:
         """Wait until the replica holds all records before ``sequence``."""
@@ -243,6 +251,55 @@ def measure_lag(report: Report, source: Source, writer: LogWriter, work: Path, r
         report.findings.append(Finding(f"append to mirror, p{percent}", "bare, synced at both", values, at_most=most))
 
 
+def stand_still(source: Source, writer: LogWriter, blocks: list[list[bytes]]) -> float:
+    """Let a reader stand still until it lacks all blocks. Return the processor time of the daemon until it has them."""
+    address = urllib.parse.urlsplit(source.url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port)
+    connection.request("GET", f"{address.path}/wal?from={source.position()}&follow=true")
+    stream = read_stream(source.url, connection.getresponse())
+    for count, block in enumerate([blocks[0], *blocks]):
+        writer.append(block)
+        if not count:
+            await_sequence(stream, writer.next_sequence)
+    source.await_shipped(writer.folder)
+    time.sleep(0.5)  # its buffers settle
+    before = source.processor_seconds()
+    await_sequence(stream, writer.next_sequence)
+    took = source.processor_seconds() - before
+    connection.close()
+    return took
+
+
+def await_sequence(stream: Iterator[WalSegment | StreamError], sequence: int) -> None:
+    """Read a stream up to the record before ``sequence``."""
+    for segment in stream:
+        if isinstance(segment, StreamError):
+            raise click.ClickException(segment.message)
+        if (segment.header.next or 0) >= sequence:
+            return
+
+
+def measure_standing(report: Report, work: Path, rounds: int) -> None:
+    """Compare what a reader costs that has fallen behind in a long log segment, and in a short one: the log segment
+    grows by 33 MiB from one turn to the next."""
+    folder, blocks = empty(work / "standing"), [make_block(1 << 20, number) for number in range(32)]
+    found, source = list[list[float]](), Source(folder)
+    for _ in range(rounds):
+        shutil.rmtree(folder / "log", ignore_errors=True)
+        make_log(folder / "log", 1 << 20)
+        shutil.rmtree(folder / "state", ignore_errors=True)
+        shutil.rmtree(folder / "replica-log", ignore_errors=True)
+        with source.running(), LogWriter(str(folder / "log"), segment_bytes=1 << 40) as writer:
+            source.await_acknowledged(writer.next_sequence)
+            found.append([stand_still(source, writer, blocks) for _ in range(5)])
+    medians = [statistics.median(turns) for turns in zip(*found, strict=True)]
+    report.figures["33 MiB to a reader that stood still, by the log segment's size"] = ", ".join(
+        f"{33 * (number + 1)} MiB {took:.3f} s" for number, took in enumerate(medians)
+    )
+    slower = ratios([turns[-1] for turns in found], [turns[0] for turns in found])
+    report.findings.append(Finding("33 MiB to a reader that stood still, 166 MiB", "33 MiB", slower, at_most=2.0))
+
+
 def measure_shipping(report: Report, work: Path, rounds: int) -> None:
     """Compare shipping a log with a mirror, and one that never had a reader, in turns. No log segment is sealed
     meanwhile: that would take the processor in the turn of the other one, too."""
@@ -305,6 +362,7 @@ def main(folder: str | None, size: int, rounds: int, patience: float, as_json: b
             shutil.rmtree(work / "bare")
             measure_lag(report, source, writer, work, rounds)
         measure_shipping(report, work, rounds)
+        measure_standing(report, work, rounds)
     report.print(as_json=as_json)
 
 

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import io
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+from litelog.codec.checksum import crc32c
 from litelog.errors import PrunedError
 from litelog.live import live_buffer, past_runs
+from litelog.live.buffer_news import ForkedError
 from litelog.live.wal_feed import WalFeed
-from litelog.objects.position import Position
+from litelog.log.source import OpenSegment
+from litelog.objects.position import Position, generation
 from litelog.objects.wal_stream import read_stream
+from litelog.shipping.context import LogSource
 from tests.builders.log_builder import make_log
+from tests.builders.log_following import drain, follow
+from tests.builders.manual_clock import ManualClock
 from tests.builders.server_builder import Watched
 from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from litelog.restore.generation_bytes import GenerationBytes
     from tests.builders.log_builder import LogBuilder
 
 pytestmark = pytest.mark.slow
@@ -158,7 +166,7 @@ def test_a_file_that_is_opened_after_the_client_has_left_is_closed(
     log = make_log(tmp_path / "log")
     log.roll(1)
     log.roll(2)
-    asked, may_answer, opened = threading.Event(), threading.Event(), list[int]()
+    asked, may_answer, opened = threading.Event(), threading.Event(), list[OpenSegment]()
     read_object, leave, open_file = WalFeed._read_object, WalFeed._leave_past, past_runs._open
     left = threading.Event()
 
@@ -173,9 +181,9 @@ def test_a_file_that_is_opened_after_the_client_has_left_is_closed(
         leave(feed)
         left.set()
 
-    def note_open(path: str) -> int:
-        file = open_file(path)
-        if path == log.path():
+    def note_open(source: LogSource, name: str) -> OpenSegment | None:
+        file = open_file(source, name)
+        if name == log.name and file is not None:
             opened.append(file)
         return file
 
@@ -194,12 +202,87 @@ def test_a_file_that_is_opened_after_the_client_has_left_is_closed(
         assert left.wait(WAIT_SECONDS)
         may_answer.set()
         wait_until(lambda: opened != [])
-        wait_until(lambda: log.path() != _target_of(opened[0]))
+        wait_until(lambda: opened[0]._descriptor < 0)
 
 
-def _target_of(file: int) -> str:
-    """The path of an open file; empty if it is closed."""
-    try:
-        return os.readlink(f"/proc/self/fd/{file}")
-    except FileNotFoundError:
-        return ""
+@pytest.mark.parametrize("objects", [0, 1])
+def test_a_reader_that_falls_behind_the_buffer_costs_what_it_lacks(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, objects: int
+) -> None:
+    """The reader got a run of the buffer, or a WAL segment of the replica: what comes before is not read again."""
+    monkeypatch.setattr(live_buffer, "HELD_BYTES", 1)
+    monkeypatch.setattr(live_buffer, "RUN_BYTES", 1)
+    may_continue, waits, read_objects, bytes_read = threading.Event(), list[int](), list[int](), list[int]()
+    next_piece, read_object, read = WalFeed._next_piece, WalFeed._read_object, past_runs.PastRuns._read
+
+    async def continue_later(feed: WalFeed) -> object:
+        if feed._following is not None and not waits:
+            waits.append(1)
+            await asyncio.to_thread(may_continue.wait, WAIT_SECONDS)
+        return await next_piece(feed)
+
+    def read_some(feed: WalFeed) -> object:
+        if len(read_objects) == objects:
+            raise PrunedError("no object")
+        read_objects.append(1)
+        return read_object(feed)
+
+    def count(runs: past_runs.PastRuns, stop: int | None) -> bytes:
+        data = read(runs, stop)
+        bytes_read.append(len(data))
+        return data
+
+    monkeypatch.setattr(WalFeed, "_next_piece", continue_later)
+    monkeypatch.setattr(WalFeed, "_read_object", read_some)
+    monkeypatch.setattr(past_runs.PastRuns, "_read", count)
+    with serving(tmp_path, log) as watched:
+        make_commits(log, 50)
+        wait_until(lambda: watched.ask("/logs/log").json["acknowledged"] == log.next)
+        place = Position.parse(watched.ask("/logs/log").json["acknowledged_position"])
+        address = watched.service.address
+        assert address is not None
+        connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=WAIT_SECONDS)
+        connection.request("GET", f"/logs/log/wal?from={place}&follow=true")
+        segments = read_stream("test", connection.getresponse())
+        log.append(1)
+        got = next(segments).data()  # type: ignore[union-attr]
+        wait_until(lambda: watched.ask("/logs/log").json["acknowledged"] == log.next)
+        for _ in range(6):
+            log.append(1)
+            wait_until(lambda: watched.ask("/logs/log").json["acknowledged"] == log.next)
+        may_continue.set()
+        whole = log.texts[log.name][place.offset :]
+        lacking = len(whole) - len(got)
+        received = bytes(got)
+        while len(received) < len(whole):
+            received += next(segments).data()  # type: ignore[union-attr]
+        connection.close()
+        assert received == whole
+        assert len(read_objects) == objects
+        assert 0 < sum(bytes_read) < lacking, "the last run comes from the buffer"
+
+
+def test_a_known_place_whose_bytes_the_folder_does_not_hold_is_a_fork(tmp_path: Path) -> None:
+    """The bytes after it may have been written by another history."""
+    log = make_log(tmp_path / "log")
+    log.roll(3)
+    source = LogSource(log.folder, log.format)
+    follower = follow(log, ManualClock())
+    (run,) = drain(follower)
+    log.append(2)
+    first = Position(generation("0" * 16), 0, run.end.offset)
+    history = cast("GenerationBytes", None)
+    past = past_runs.PastRuns(source, history, first, None, run.end)
+    found = past.next_run(len(log.texts[log.name]))
+    assert found is not None
+    assert found.data == log.texts[log.name][run.end.offset :]
+    assert found.end.crc_total == crc32c(log.texts[log.name])
+    past.close()
+    path = Path(log.path())
+    body = bytearray(path.read_bytes())
+    body[run.end.offset - 1] ^= 1
+    path.write_bytes(body)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ForkedError, match="not those that were sent"):
+        past_runs.PastRuns(source, history, first, None, run.end)
+    assert len(os.listdir("/proc/self/fd")) == before
