@@ -120,12 +120,6 @@ class EmptyLogError(NothingToRestoreError):
     """The replica exists, but holds nothing of its log yet: no records to read, and nothing to
     restore."""
 
-    def __init__(self, message: str, *, begun: bool = False) -> None:
-        """``begun``: the replica has the first snapshot of its newest generation. So its owner has begun to ship, and
-        nothing was there to ship."""
-        self.begun = begun
-        super().__init__(message)
-
 
 class FinalSyncError(LitelogError):
     """The last sync at shutdown did not reach every replica."""

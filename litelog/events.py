@@ -112,6 +112,7 @@ EVENTS = {
     "mirror-falls-back": "A mirror cannot reach its daemon: it follows a replica of the log meanwhile.",
     "mirror-lost": "No mirror has what a writer appended: the writer waits longer, or appends without a mirror.",
     "mirror-back": "A mirror has what it lacked: the writer waits for mirrors again.",
+    "answer-broken-off": "An answer over HTTP ended early, and its form has no place for the reason: the line has it.",
     "mirror-not-recorded": "A daemon cannot record where a mirror is: truncation may not wait for it.",
     "mirror-forked": "A mirror could not be continued: it was renamed, and a new mirror begins.",
     "gap": "An object is missing, or late.",

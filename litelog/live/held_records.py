@@ -1,4 +1,4 @@
-"""HeldRecords: the first record that a log's folder holds, and the times of its first and its last one."""
+"""HeldRecords: the first and the last record that a log's folder holds: their sequences and times."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
+from litelog.formats.capabilities import is_divisible
 from litelog.log.reader import LogReader
 from litelog.units import format_iso
 
@@ -25,6 +26,8 @@ class HeldRecords:
     """Its timestamp, ISO 8601 in UTC; None if the format has none."""
     last_time: str | None = None
     """The timestamp of the last record."""
+    next: int | None = None
+    """The sequence after the last record."""
 
 
 def find_held(served: ServedLog) -> HeldRecords:
@@ -35,7 +38,9 @@ def find_held(served: ServedLog) -> HeldRecords:
         return HeldRecords()
     if first is None or last is None:
         return HeldRecords()
-    return HeldRecords(int(first.sequences[0]), _time_of(first, 0), _time_of(last, -1))
+    length = int(last.value_lengths[-1]) if is_divisible(served.log.source.format) else 1
+    following = int(last.sequences[-1]) + length
+    return HeldRecords(int(first.sequences[0]), _time_of(first, 0), _time_of(last, -1), following)
 
 
 def _read(served: ServedLog, start: Start) -> Columns | None:

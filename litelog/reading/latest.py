@@ -293,8 +293,9 @@ def _choose(client: ReplicaClient, by_generation: Mapping[Generation, Claim], lo
     if claim is None:
         if not by_generation:
             raise NoReplicaError(client.url)
-        begun = bool(lookups.listing(by_generation[max(by_generation)]).snapshots)
-        raise EmptyLogError(f"{client.url}: holds claims, but nothing of the log yet", begun=begun)
+        is_begun = bool(lookups.listing(by_generation[max(by_generation)]).snapshots)
+        lost = "; or what was shipped after its first snapshot is lost" if is_begun else ""
+        raise EmptyLogError(f"{client.url}: holds claims, but nothing of the log yet{lost}")
     return claim
 
 

@@ -190,7 +190,7 @@ class _Chooser:
         worst: LitelogError = NothingToRestoreError("\n".join(lines))
         empty = [error for _, error in self._errors.values() if isinstance(error, EmptyLogError)]
         if lines[1:] and len(empty) == len(self._errors):
-            worst = EmptyLogError("\n".join(lines), begun=all(error.begun for error in empty))
+            worst = EmptyLogError("\n".join(lines))
         if others:
             corrupt = (error for error in others if isinstance(error, CorruptionError))
             worst = _JoinedError("\n".join(lines), next(corrupt, others[0]))

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from litelog.dataclass import dataclass
-from litelog.errors import EmptyLogError, LitelogError, NothingToRestoreError, OutputExistsError
+from litelog.errors import LitelogError, NothingToRestoreError, OutputExistsError
 from litelog.restore.execution import PARALLELISM
 from litelog.restore.opened_restore import is_taken, opened_restore, require_free
 from litelog.restore.output import OutputError
@@ -116,16 +116,9 @@ def _restore(log: LogRestore, rules: RestoreRules, stopped: threading.Event) -> 
     except OutputExistsError as error:
         return RestoreOutcome(log, **({"left": str(error)} if rules.if_not_exists else {"error": error}))
     except NothingToRestoreError as error:
-        left = "the log was empty when it was last shipped" if _was_empty(error) else str(error)
-        is_left = rules.if_replica_exists or _was_empty(error)
-        return RestoreOutcome(log, **({"left": left} if is_left else {"error": error}))
+        return RestoreOutcome(log, **({"left": str(error)} if rules.if_replica_exists else {"error": error}))
     except LitelogError as error:
         return RestoreOutcome(log, error=error)
-
-
-def _was_empty(error: NothingToRestoreError) -> bool:
-    """Whether a replica holds an empty log, as most partitions of a broker's ``__consumer_offsets`` are."""
-    return isinstance(error, EmptyLogError) and error.begun
 
 
 def _opened(log: LogRestore, rules: RestoreRules) -> AbstractContextManager[OpenedRestore]:

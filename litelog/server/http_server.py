@@ -201,6 +201,8 @@ class LimitedConnection(asyncio.Protocol):
         """Whether its answer lasts as long as the client reads it."""
         self.waits_since = 0.0
         """When it began to wait for its client, in the event loop's seconds."""
+        self._lost = asyncio.Event()
+        """Set once the connection has ended."""
         self._is_chunked = False
         """Whether the pieces of the answer are sent as chunks, as was seen with its first one."""
         self._lent: LentSocket | None = None
@@ -215,6 +217,7 @@ class LimitedConnection(asyncio.Protocol):
         self._expect_within(self._limits.request_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lost.set()
         self.take_back()  # the transport closes the socket after this call
         if self._timer is None:  # there was no room for this connection
             return
@@ -350,6 +353,16 @@ class LimitedConnection(asyncio.Protocol):
         with suppress(OSError):  # a system without this request
             fcntl.ioctl(channel.fileno(), termios.TIOCOUTQ, queued)
         return queued[0]
+
+    async def break_off(self) -> None:
+        """Close the connection in the middle of an answer, once what was sent has left, and wait for that. The client
+        sees that the answer is not whole."""
+        assert isinstance(self._transport, asyncio.Transport)
+        self.take_back()
+        self._transport.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._lost.wait(), STALLED_SECONDS)
+        self.abort()
 
     def end_answer(self) -> None:
         """The answer was sent: wait for the next request."""

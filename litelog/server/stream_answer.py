@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import zlib
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response, StreamingResponse
 
 from litelog.errors import LitelogError
+from litelog.events import fields
 from litelog.live.encoding import piece_size
 from litelog.live.news_desk import KEEP_ALIVE_SECONDS
 from litelog.server.error_answer import NO_STORE
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from litelog.live.encoding import Piece, StreamFraming
     from litelog.live.reader_limits import LimitCounts, ReaderLimits
     from litelog.live.served_log import LiveReader
+
+_logger = logging.getLogger(__name__)
 
 GZIP_LEVEL = 1
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
@@ -184,12 +188,19 @@ class PieceStream(StreamingResponse):
     async def stream_response(self, send: Send) -> None:
         """Send the answer. A piece of the body takes the short way to the connection."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async for piece in self._pieces:
-            buffers = (piece,) if isinstance(piece, bytes) else piece
-            if self.connection is not None:
-                await self.connection.send_piece(buffers)
-            else:
-                await send({"type": "http.response.body", "body": b"".join(buffers), "more_body": True})
+        try:
+            async for piece in self._pieces:
+                buffers = (piece,) if isinstance(piece, bytes) else piece
+                if self.connection is not None:
+                    await self.connection.send_piece(buffers)
+                else:
+                    await send({"type": "http.response.body", "body": b"".join(buffers), "more_body": True})
+        except LitelogError as error:  # the body has no place for it
+            if self.connection is None:
+                raise
+            _logger.warning("an answer broke off: %s", error, extra=fields("answer-broken-off"))
+            await self.connection.break_off()
+            return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

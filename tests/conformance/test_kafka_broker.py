@@ -129,7 +129,7 @@ def test_a_broker_starts_on_what_was_restored_after_kill_9(broker: KafkaBroker, 
 
     shutil.rmtree(broker.data)
     broker.format()
-    litelog("restore", "--all", "--config", str(sidecar.config), "-q")
+    litelog("restore", "--all", "--if-replica-exists", "--config", str(sidecar.config), "-q")
     names = {f"{topic}-0" for topic in [*topics, "busy", "__cluster_metadata"]}
     assert names <= {path.name for path in broker.data.iterdir()}
     broker.start()

@@ -72,12 +72,12 @@ def test_the_facts_of_a_log_say_what_its_folder_holds(tmp_path: Path, log: LogBu
             facts = watched.ask("/logs/log").json
             assert facts["first"] == first
             assert facts["first_time"] == records[first]["timestamp"]
-            assert facts["last_time"] == records[-1]["timestamp"]
+            assert (facts["last_time"], facts["next"]) == (records[-1]["timestamp"], records[-1]["sequence"] + 1)
             if not first:
                 log.delete(min(log.texts))
         log.delete(max(log.texts))
         facts = watched.ask("/logs/log").json
-        assert (facts["first"], facts["first_time"], facts["last_time"]) == (None, None, None)
+        assert (facts["first"], facts["next"], facts["first_time"], facts["last_time"]) == (None, None, None, None)
 
 
 def test_a_log_that_goes_while_the_logs_are_listed_is_left_out(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from litelog.server.permits import Tokens
 from tests.builders.log_builder import make_log
 from tests.builders.served_stream import ServedStream
 from tests.builders.server_builder import TOKEN, Watched
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +118,25 @@ def test_a_token_that_is_revoked_ends_its_streams_and_no_other(
         assert len(readers) == 1
         kept.close()
         revoked.close()
+
+
+def test_an_arrow_stream_of_a_revoked_token_breaks_off_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Arrow's stream has no place for the reason."""
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(permits, "CHECK_SECONDS", 0.01)
+    with serving(tmp_path) as watched:
+        headers = {**bearer(READER), "accept": "application/vnd.apache.arrow.stream"}
+        revoked = ServedStream(watched, "/logs/mine/records?follow=true", headers)
+        write_token(tmp_path / "reader", "another-token-of-a-reader-0123456789")
+        with pytest.raises(http.client.IncompleteRead):
+            revoked.rest()
+        wait_until(lambda: not watched.ask("/logs/mine", headers=bearer(TOKEN)).json["readers"])
+        revoked.close()
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert ["the token was revoked" in line for line in said] == [True], said
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_of_two_files_with_one_token_the_first_counts(tmp_path: Path) -> None:
