@@ -279,6 +279,20 @@ class Capabilities(Protocol):
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """Return the results of ``scan`` and ``decode`` from one pass. Raises as ``scan``. Default: the two calls."""
 
+    def scan_whole(self, name: str, data: memoryview, offset: int, expect: Expectation, crc: int) -> Scan | None:
+        """Return what ``scan`` does for data that consists of whole commits, if its CRC-32C is ``crc``.
+
+        The CRC-32C follows from the commits' own checksums, so that no byte is checksummed twice. Default: None.
+
+        Args:
+            name, data, offset, expect: As for ``scan``.
+            crc: The CRC-32C that the data should have.
+
+        Returns:
+            None if ``data`` has to be checksummed and scanned: not all commits are plainly right, they do not end with
+            ``data``, its CRC-32C is another one, or there is no faster way.
+        """
+
     def take_columns(
         self, data: memoryview, offset: int, expect: Expectation
     ) -> tuple[Columns, int, Expectation] | None:
@@ -501,6 +515,15 @@ def scan_columns(
     if hasattr(log_format, "scan_columns"):
         return cast("Capabilities", log_format).scan_columns(name, data, offset, expect)
     return log_format.scan(name, data, offset, expect), log_format.decode(name, data, offset, expect)
+
+
+def scan_whole(
+    log_format: LogFormat, name: str, data: memoryview, offset: int, expect: Expectation, crc: int
+) -> Scan | None:
+    """The scan of whole commits with the CRC-32C ``crc``; None if ``data`` has to be checksummed and scanned."""
+    if not hasattr(log_format, "scan_whole"):
+        return None
+    return cast("Capabilities", log_format).scan_whole(name, data, offset, expect, crc)
 
 
 def can_take_columns(log_format: LogFormat) -> bool:

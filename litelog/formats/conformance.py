@@ -26,6 +26,7 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING
 
+from litelog.codec.checksum import crc32c
 from litelog.errors import ConfigError, CorruptCommitError, CorruptionError
 from litelog.formats.capabilities import (
     can_take_columns,
@@ -37,6 +38,7 @@ from litelog.formats.capabilities import (
     is_divisible,
     scan_columns,
     scan_front,
+    scan_whole,
     side_files,
     take_columns,
 )
@@ -160,6 +162,8 @@ class LogFormatConformance:
             )
             again, same = scan_columns(log_format, name, view, 0, expect)
             assert (again, list(same.records())) == (scan, list(columns.records()))
+            assert scan_whole(log_format, name, view, 0, expect, crc32c(view)) in (None, scan)
+            assert scan_whole(log_format, name, view, 0, expect, crc32c(view) ^ 1) is None
             known = log_format.scan(name, view, 0, expect, known=True)
             facts = (known.end, known.commits, known.records, known.first, known.next, known.epoch, known.tail)
             assert facts == (scan.end, scan.commits, scan.records, scan.first, scan.next, scan.epoch, scan.tail)

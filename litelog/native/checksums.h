@@ -10,6 +10,7 @@ struct crc {
 
 static struct crc crc32c = {.polynomial = 0x82F63B78}, crc32 = {.polynomial = 0xEDB88320};
 static int can_fold, can_fold_pairs, can_fold_wide;
+static uint32_t moves[4][256]; /* factors that move a CRC-32C by up to 2**32 words of eight bytes: see prepare_moves */
 
 /* Older versions of GCC compile the instruction for registers of 32 bytes only together with AVX-512. */
 #if defined(__clang__) || __GNUC__ >= 12
@@ -56,10 +57,40 @@ static void prepare(struct crc *crc)
     prepare_factors(crc->polynomial, 256, crc->by_256);
 }
 
+/* The product of two polynomials, as reflected CRCs have them, modulo the polynomial of CRC-32C. */
+static uint32_t multiply(uint32_t left, uint32_t right)
+{
+    uint32_t found = 0;
+
+    for (uint32_t bit = 0x80000000; bit; bit >>= 1) {
+        found ^= left & bit ? right : 0;
+        right = right & 1 ? right >> 1 ^ crc32c.polynomial : right >> 1;
+    }
+    return found;
+}
+
+/* moves[k][n] moves a value by n * 256**k words, if the product is reduced with the processor's own instruction: that
+   multiplies it by x to the power of 33. */
+static void prepare_moves(void)
+{
+    uint32_t step = (uint32_t)(factor(crc32c.polynomial, 64) >> 1), back = 0x80000000;
+
+    for (int bit = 0; bit < 33; bit++)
+        back = back & 0x80000000 ? (back ^ crc32c.polynomial) << 1 | 1 : back << 1;
+    for (int place = 0; place < 4; place++) {
+        moves[place][0] = back;
+        for (int words = 1; words < 256; words++)
+            moves[place][words] = multiply(moves[place][words - 1], step);
+        for (int bit = 0; bit < 8; bit++)
+            step = multiply(step, step);
+    }
+}
+
 __attribute__((constructor)) static void prepare_all(void)
 {
     prepare(&crc32c);
     prepare(&crc32);
+    prepare_moves();
 #if defined(__x86_64__)
     __builtin_cpu_init();
     can_fold = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
@@ -247,6 +278,34 @@ static inline uint32_t fold_any(const struct crc *crc, uint32_t state, bytes at,
 }
 #endif
 
+#if defined(__x86_64__)
+__attribute__((target("pclmul,sse4.2"))) static uint32_t move_words(uint32_t value, uint64_t words)
+{
+    for (int place = 0; words && place < 4; place++, words >>= 8)
+        if (words & 0xFF) {
+            __m128i factors = _mm_cvtsi32_si128((int)moves[place][words & 0xFF]);
+            __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)value), factors, 0x00);
+
+            value = (uint32_t)_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
+        }
+    return value;
+}
+#else
+static uint32_t move_words(uint32_t value, uint64_t words)
+{
+    (void)words;
+    return value;
+}
+#endif
+
+enum { OWN_CHECKSUM = 0x48674BC7 }; /* the CRC-32C of any bytes followed by their own */
+
+/* The CRC-32C of bytes with the CRC-32C `before`, followed by `size` bytes, a multiple of 8, that end with their own. */
+static uint32_t append_checked(uint32_t before, int64_t size)
+{
+    return move_words(before, (uint64_t)size >> 3) ^ OWN_CHECKSUM;
+}
+
 static uint32_t checksum(const struct crc *crc, bytes at, int64_t count)
 {
     uint32_t state = 0xFFFFFFFF;
@@ -265,18 +324,6 @@ static uint32_t checksum(const struct crc *crc, bytes at, int64_t count)
 #else
     return ~take_words(crc, state, at, count);
 #endif
-}
-
-/* The product of two polynomials, as reflected CRCs have them, modulo the polynomial of CRC-32C. */
-static uint32_t multiply(uint32_t first, uint32_t second)
-{
-    uint32_t product = 0;
-
-    for (uint32_t bit = 0x80000000; bit; bit >>= 1) {
-        product ^= first & bit ? second : 0;
-        second = second & 1 ? second >> 1 ^ crc32c.polynomial : second >> 1;
-    }
-    return product;
 }
 
 /* CRC-32C of two joined runs of bytes, from the CRC of each and the second's length in bytes. */

@@ -117,6 +117,45 @@ def take_commits(
     return TakenCommits(positions, end, following, newest & _MOST_EPOCH, bodies)
 
 
+class CheckedCommits(NamedTuple):
+    """At least one commit, all of which are right."""
+
+    commits: int
+    last: int
+    """Where the last one begins."""
+    end: int
+    """Where it ends."""
+    records: int
+    next: int
+    """The sequence after its last record."""
+    epoch: int
+    lowest: int
+    highest: int
+    """The bounds of the times."""
+    crc: int
+    """The CRC-32C of the buffer up to ``end``."""
+
+
+def check_commits(
+    data: memoryview, start: int, sequence: int | None, epoch: int, most_bytes: int
+) -> CheckedCommits | None:
+    """Make all checks of ``take_commits``, and read no records. Arguments and None as there."""
+    library = load()
+    if library is None or not has_fast_checksums():
+        return None
+    expected = int.from_bytes(data[start : start + 8], "little") if sequence is None else sequence
+    if expected > _MAX:
+        return None
+    run, facts = np.array([expected, 0, 0, 0], np.int64), np.empty(4, np.int64)
+    run.view(np.uint64)[_EPOCH] = epoch
+    count = call(library.litelog_check_commits, read(data), len(data), start, most_bytes, run, facts)
+    if not count:
+        return None
+    following, newest, lowest, highest = run.tolist()
+    last, end, records, crc = facts.tolist()
+    return CheckedCommits(count, last, end, records, following, newest & _MOST_EPOCH, lowest, highest, crc)
+
+
 @cache
 def _functions(library: ctypes.CDLL) -> tuple[ctypes._NamedFuncPointer, ctypes._NamedFuncPointer]:
     """The two functions that ``take_commits`` calls."""

@@ -66,7 +66,8 @@ static void put_times(const struct commit *commit, int64_t *times, int64_t *rang
     for (int64_t each = 0; each < commit->count; each++) {
         int64_t time = field(commit->stamps + 8 * each, 8, 0);
 
-        times[each] = time;
+        if (times)
+            times[each] = time;
         range[0] = time < range[0] ? time : range[0];
         range[1] = time > range[1] ? time : range[1];
     }
@@ -101,8 +102,17 @@ static int64_t put_body(const struct commit *commit, int64_t place, int64_t *int
     return sum;
 }
 
+static int64_t sum_values(const struct commit *commit)
+{
+    int64_t sum = 0;
+
+    for (int64_t each = 0; each < commit->count; each++)
+        sum += field(commit->value_lengths + 4 * each, 4, 0);
+    return sum;
+}
+
 /* Writes the records of the commit at `at`, whose arrays lie in it, into columns of `total` numbers, which have room for
-   them. Returns whether it is plainly right, and has no keys unless they were asked for. */
+   them; `into` may be 0. Returns whether it is plainly right, and has no keys unless they were asked for. */
 static int take_body(bytes data, bytes at, const struct commit *commit, int64_t with_keys, int64_t *into, int64_t total,
                      int64_t *range)
 {
@@ -115,12 +125,12 @@ static int take_body(bytes data, bytes at, const struct commit *commit, int64_t 
     if (!is_full(at, commit, key_bytes))
         return 0;
     place = commit->keys - data;
-    if (put_body(commit, place + key_bytes, into, total) != commit->value_bytes)
+    if ((into ? put_body(commit, place + key_bytes, into, total) : sum_values(commit)) != commit->value_bytes)
         return 0;
-    if (with_keys)
+    if (into && with_keys)
         put_keys(commit, place, into + BODY_KEY_STARTS * total, into + BODY_KEY_LENGTHS * total);
     if (commit->flags & STAMPED) {
-        put_times(commit, into + BODY_TIMES * total, range);
+        put_times(commit, into ? into + BODY_TIMES * total : 0, range);
     } else {
         range[0] = commit->stamp < range[0] ? commit->stamp : range[0];
         range[1] = commit->stamp > range[1] ? commit->stamp : range[1];
@@ -173,6 +183,30 @@ int64_t litelog_count_commits(bytes data, int64_t size, int64_t start, int64_t *
     return count;
 }
 
+/* Takes the commit at `position`, with `room` for its records, as litelog_take_commits does. Returns whether it is plainly
+   right. */
+static int take_commit(bytes data, int64_t size, int64_t position, int64_t most_bytes, int64_t with_keys, int64_t *into,
+                       int64_t total, int64_t room, int64_t *run, struct commit *commit)
+{
+    bytes at = data + position;
+    uint64_t epoch;
+
+    if (!open_commit(at, size - position, commit) || commit->total & 7 || commit->total > most_bytes)
+        return 0;
+    epoch = (uint64_t)field(at + 8, 8, 0);
+    if (commit->first != run[NEXT] || commit->first < 0 || commit->first > INT64_MAX - commit->count)
+        return 0;
+    if (epoch < (uint64_t)run[EPOCH] || at[22] != BODY_LAYOUT || commit->count > room)
+        return 0;
+    if (checksum(&crc32c, at, commit->total - CHECKSUM_BYTES) != number(at + commit->total - CHECKSUM_BYTES, 0))
+        return 0;
+    if (!take_body(data, at, commit, with_keys, into, total, run + LOWEST))
+        return 0;
+    run[NEXT] = commit->first + commit->count;
+    run[EPOCH] = (int64_t)epoch;
+    return 1;
+}
+
 /*
  * litelog's commits from `start` on, up to the first that is not plainly right, and their records.
  *
@@ -192,26 +226,45 @@ int64_t litelog_take_commits(bytes data, int64_t size, int64_t start, int64_t mo
     bounds[0] = start;
     for (; count < capacity && position >= 0 && position <= size; count++) {
         struct commit commit;
-        bytes at = data + position;
-        uint64_t epoch;
 
-        if (!open_commit(at, size - position, &commit) || commit.total & 7 || commit.total > most_bytes)
-            break;
-        epoch = (uint64_t)field(at + 8, 8, 0);
-        if (commit.first != run[NEXT] || commit.first < 0 || commit.first > INT64_MAX - commit.count)
-            break;
-        if (epoch < (uint64_t)run[EPOCH] || at[22] != BODY_LAYOUT || commit.count > total - row)
-            break;
-        if (checksum(&crc32c, at, commit.total - CHECKSUM_BYTES) != number(at + commit.total - CHECKSUM_BYTES, 0))
-            break;
-        if (!take_body(data, at, &commit, with_keys, columns + row, total, run + LOWEST))
+        if (!take_commit(data, size, position, most_bytes, with_keys, columns + row, total, total - row, run, &commit))
             break;
         firsts[count] = row;
         row += commit.count;
         position += commit.total;
         bounds[count + 1] = position;
-        run[NEXT] = commit.first + commit.count;
-        run[EPOCH] = (int64_t)epoch;
     }
+    return count;
+}
+
+/*
+ * Checks litelog's commits from `start` on as litelog_take_commits does, and writes no records.
+ *
+ * Writes into `facts` where the last commit begins, where it ends, how many records there are, and the CRC-32C of all
+ * bytes up to there, which follows from the checksums of the commits. Returns the number of commits; 0 also if the
+ * processor has no instructions for that.
+ */
+int64_t litelog_check_commits(bytes data, int64_t size, int64_t start, int64_t most_bytes, int64_t *run, int64_t *facts)
+{
+    int64_t count = 0, records = 0, last = start, position = start;
+    uint32_t state;
+
+    run[LOWEST] = INT64_MAX;
+    run[HIGHEST] = INT64_MIN;
+    if (!can_fold || !crc32c.has_instruction || start < 0 || start > size)
+        return 0;
+    state = checksum(&crc32c, data, start);
+    for (struct commit commit; position < size; count++) {
+        if (!take_commit(data, size, position, most_bytes, 1, 0, 0, INT64_MAX, run, &commit))
+            break;
+        state = append_checked(state, commit.total);
+        records += commit.count;
+        last = position;
+        position += commit.total;
+    }
+    facts[0] = last;
+    facts[1] = position;
+    facts[2] = records;
+    facts[3] = state;
     return count;
 }

@@ -12,6 +12,7 @@ from litelog.codec.page_buffer import make_page_buffer
 from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import Expectation, FinishedTail, Scan
+from litelog.formats.capabilities import scan_whole
 from litelog.objects.frame_table import frames_of
 
 if TYPE_CHECKING:
@@ -45,6 +46,15 @@ def decode_frame(
     ConfigError shows that the codec needs a package that is missing. ``into``: receives the content, and has its size;
     None: a new buffer.
     """
+    data = _decompress(key, footer, number, body, into)
+    _check_content(key, footer, number, data)
+    return _placed(data, into)
+
+
+def _decompress(
+    key: str, footer: SealedFooter, number: int, body: Buffer, into: memoryview | None = None
+) -> memoryview:
+    """As ``decode_frame``, without the CRC-32C of the content, which may lie elsewhere than in ``into``."""
     frame, decoder = footer.frames[number], DECODERS[footer.codec]
     view = memoryview(body).cast("B")
     what = f"frame {number} at {frame.start}"
@@ -63,8 +73,17 @@ def decode_frame(
         raise CorruptObjectError(key, f"{what}: {error.reason}") from error
     except MemoryError as error:
         raise NotEnoughMemoryError(key) from error
+    return data
+
+
+def _check_content(key: str, footer: SealedFooter, number: int, data: memoryview) -> None:
+    frame = footer.frames[number]
     if (crc := crc32c(data)) != frame.crc:
-        raise CorruptObjectError(key, f"CRC-32C of {what}", f"{frame.crc:#010x}", f"{crc:#010x}")
+        what = f"CRC-32C of frame {number} at {frame.start}"
+        raise CorruptObjectError(key, what, f"{frame.crc:#010x}", f"{crc:#010x}")
+
+
+def _placed(data: memoryview, into: memoryview | None) -> memoryview:
     if into is not None and data.obj is not into.obj:
         into[:] = data
         return into
@@ -81,11 +100,37 @@ def decode_run(
     bytes were sealed; ``check_run`` checks them again. A CorruptObjectError names ``key``; a CorruptCommitError or
     SequenceGapError names the log segment. ``into``: as ``decode_frames``.
     """
-    data = decode_frames(key, footer, run, body, into)
+    data, scan = _decode_scanned(key, footer, run, body, log_format, into)
     frame = footer.frames[run.start]
-    scan = log_format.scan(footer.path, data, frame.offset, Expectation(frame.first), known=True)
+    if scan is None:
+        scan = log_format.scan(footer.path, data, frame.offset, Expectation(frame.first), known=True)
     scan = replace(scan, lowest=frame.lowest, highest=frame.highest)
     return DecodedRun(data, check_scan(key, footer, run, data, scan, log_format))
+
+
+def decode_checked(key: str, footer: SealedFooter, run: range, body: Buffer, log_format: LogFormat) -> memoryview:
+    """The bytes of a run of frames, with all checks of ``decode_frames`` and of ``check_run``."""
+    data, scan = _decode_scanned(key, footer, run, body, log_format, None)
+    if scan is None:
+        check_run(key, footer, run, data, log_format)
+    else:
+        check_scan(key, footer, run, data, scan, log_format)
+    return data
+
+
+def _decode_scanned(
+    key: str, footer: SealedFooter, run: range, body: Buffer, log_format: LogFormat, into: memoryview | None
+) -> tuple[memoryview, Scan | None]:
+    """The bytes of a run of frames, as ``decode_frames``. If the checksums of its commits show the CRC-32C of its only
+    frame, also its scan."""
+    if len(run) > 1:
+        return decode_frames(key, footer, run, body, into), None
+    _require_size(key, footer, run, memoryview(body).cast("B"))
+    frame, data = footer.frames[run.start], _decompress(key, footer, run.start, body, into)
+    scan = scan_whole(log_format, footer.path, data, frame.offset, Expectation(frame.first), frame.crc)
+    if scan is None:
+        _check_content(key, footer, run.start, data)
+    return _placed(data, into), scan
 
 
 def decode_runs(
@@ -112,9 +157,8 @@ def decode_frames(
     """The bytes of a run of frames, each checked as ``decode_frame`` does. ``into``: receives them, and has their size;
     None: a new buffer."""
     frames, view = footer.frames, memoryview(body).cast("B")
-    size, first = len(frames.stored_range(run)), frames.content_range(run).start
-    if len(view) != size:
-        raise CorruptObjectError(key, f"bytes of frames {run.start} to {run.stop - 1}", size, len(view))
+    first = frames.content_range(run).start
+    _require_size(key, footer, run, view)
     pieces = []
     for number in run:
         alone = range(number, number + 1)
@@ -124,6 +168,12 @@ def decode_frames(
     if into is not None:
         return into
     return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+
+
+def _require_size(key: str, footer: SealedFooter, run: range, body: memoryview) -> None:
+    size = len(footer.frames.stored_range(run))
+    if len(body) != size:
+        raise CorruptObjectError(key, f"bytes of frames {run.start} to {run.stop - 1}", size, len(body))
 
 
 def check_run(key: str, footer: SealedFooter, run: range, data: memoryview, log_format: LogFormat) -> Scan:

@@ -14,7 +14,7 @@ from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError, UnknownVersionError
 from litelog.formats import Expectation
 from litelog.objects.layout import sealed_key
-from litelog.objects.sealed_decoding import check_run, decode_frames
+from litelog.objects.sealed_decoding import decode_checked, decode_frames
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.reading.fetch import READ_ATTEMPTS, read_verified
@@ -406,10 +406,9 @@ class SealedVerifier:
 
     def _decode(self, key: str, footer: SealedFooter, run: range, body: bytes) -> memoryview:
         log_format = self._formats(footer.format)
-        data = decode_frames(key, footer, run, body)
-        if log_format is not None:
-            check_run(key, footer, run, data, log_format)
-        return data
+        if log_format is None:
+            return decode_frames(key, footer, run, body)
+        return decode_checked(key, footer, run, body, log_format)
 
     def _checked_footer(self, key: str, size: int) -> SealedFooter:
         def read(start: int, length: int) -> bytes:

@@ -365,6 +365,7 @@ static int64_t try_commits(uint8_t *work)
 {
     int64_t commits = 1 + (int64_t)draw(4), size, records, flags, capacity, total, found, start;
     int64_t run[4] = {(int64_t)draw(9), 0}, *columns, *bounds, *firsts, sequence = run[0], keyed;
+    int64_t again[4] = {sequence, 0}, facts[4];
     uint8_t *end = work, *data;
 
     for (int64_t each = 0; each < commits; each++) {
@@ -392,6 +393,9 @@ static int64_t try_commits(uint8_t *work)
     found = litelog_take_commits(data, size, start, draw(9) ? 1 << 20 : odd_number(size), keyed, columns, total, bounds,
                                  firsts, capacity, run);
     if (found > capacity || (found && (bounds[found] > size || firsts[found - 1] >= total)))
+        abort();
+    if (litelog_check_commits(data, size, start, 1 << 20, again, facts) &&
+        (facts[1] > size || (uint32_t)facts[3] != checksum(&crc32c, data, facts[1])))
         abort();
     free(columns);
     free(bounds);

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from litelog.errors import SequenceGapError
+from litelog.errors import SequenceGapError, WrongFormatError
 from litelog.formats.columns import Columns
 from litelog.formats.litelog.commit_batch import Commits
 from litelog.formats.litelog.commit_columns import Bodies
-from litelog.formats.litelog.commit_walk import Walk, find_commit, walk, walk_bodies, walk_front
+from litelog.formats.litelog.commit_walk import FEW_BYTES, Walk, find_commit, walk, walk_bodies, walk_front
 from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
 from litelog.formats.litelog.small_commit import SmallCommit
 from litelog.formats.litelog.taken_bodies import TakenBodies
-from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Expectation, FinishedTail, Scan
+from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Expectation, FinishedTail, Scan, Tail
 from litelog.formats.numbered import NumberedFormat, NumberedNames
-from litelog.native.commit_rows import take_commits
+from litelog.native.commit_rows import check_commits, take_commits
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -78,6 +78,32 @@ class LitelogFormat(NumberedFormat):
         found = walk_front(data, expect) if offset else None
         return None if found is None else _describe(data, offset, found, _check("", data, offset, found))
 
+    def scan_whole(self, name: str, data: memoryview, offset: int, expect: Expectation, crc: int) -> Scan | None:
+        start, first = 0, expect.sequence
+        if not offset:
+            start, named = SEGMENT_HEADER_BYTES, sequence_of(name.rpartition("/")[2])
+            if named is None or first not in (None, named) or not _has_header(name, data, named):
+                return None
+            first = named
+        found = check_commits(data, start, first, expect.epoch, MAX_COMMIT_BYTES) if len(data) >= FEW_BYTES else None
+        if found is None or (found.end, found.crc) != (len(data), crc):
+            return None
+        return Scan(
+            start=offset,
+            end=offset + found.end,
+            commits=found.commits,
+            records=found.records,
+            first=found.next - found.records,
+            next=found.next,
+            epoch=found.epoch,
+            lowest=found.lowest,
+            highest=found.highest,
+            last_commit=offset + found.last,
+            tail=Tail.NOTHING,
+            damage=None,
+            wanted=0,
+        )
+
     def scan_commits(
         self, name: str, data: memoryview, offset: int, expect: Expectation
     ) -> tuple[Scan, Commits | None]:
@@ -104,6 +130,14 @@ class LitelogFormat(NumberedFormat):
         if not found.positions:
             return Columns.empty(data, has_timestamps=True)
         return _check(name, data, offset, found).columns(_first_sequence(data, found))
+
+
+def _has_header(name: str, data: memoryview, sequence: int) -> bool:
+    """Whether ``data`` begins with the header of a log segment that starts with ``sequence``."""
+    try:
+        return SegmentHeader.decode(name, data).first_sequence == sequence
+    except (ValueError, WrongFormatError):
+        return False
 
 
 def _check(name: str, data: memoryview, offset: int, found: Walk) -> Bodies | SmallCommit | TakenBodies:

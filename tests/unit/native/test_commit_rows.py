@@ -19,7 +19,7 @@ from litelog.formats.litelog.commit_columns import Bodies
 from litelog.formats.litelog.commit_walk import FEW_BYTES, walk
 from litelog.formats.litelog.encoding import CHECKSUM_BYTES, FRAME_BYTES, HEADER
 from litelog.formats.log_format import MAX_SEQUENCE
-from litelog.native.commit_rows import TakenCommits, take_commits
+from litelog.native.commit_rows import TakenCommits, check_commits, take_commits
 from litelog.native.library import has_fast_checksums, load, without_library
 from tests.sampling import examples
 
@@ -81,6 +81,14 @@ def find_slowly(data: bytes, start: int, sequence: int | None, epoch: int) -> li
 def check(data: bytes, start: int = 0, sequence: int | None = FIRST, epoch: int = EPOCH) -> int:
     """Compare with the slow walk. Returns the number of commits."""
     taken = take_commits(memoryview(data), start, sequence, epoch, MAX_COMMIT_BYTES)
+    checked = check_commits(memoryview(data), start, sequence, epoch, MAX_COMMIT_BYTES)
+    assert (checked is None) == (taken is None)
+    if checked is not None and taken is not None:
+        bounds = (len(taken.positions), taken.positions[-1], taken.end, taken.bodies.columns.shape[1])
+        assert (checked.commits, checked.last, checked.end, checked.records) == bounds
+        assert (checked.next, checked.epoch) == (taken.next, taken.epoch)
+        assert (checked.lowest, checked.highest) == (taken.bodies.lowest, taken.bodies.highest)
+        assert checked.crc == crc32c(data[: taken.end])
     with without_library():
         bounds = find_slowly(data, start, sequence, epoch)
         if len(bounds) == 1:
@@ -192,6 +200,28 @@ def test_a_commit_larger_than_allowed_is_left_to_python() -> None:
     data = memoryview(encode([(1, [b"v" * 100], None)]))
     assert take_commits(data, 0, FIRST, EPOCH, len(data)) is not None
     assert take_commits(data, 0, FIRST, EPOCH, len(data) - 8) is None
+
+
+@pytest.mark.parametrize("offset", [0, 64])
+def test_whole_commits_are_scanned_by_their_checksums_alone(offset: int) -> None:
+    data = SegmentHeader(UUID(int=1), 0, 0).encode() + b"".join(
+        encode_commit(2 * number, 1, number, [b"v" * FEW_BYTES, b"w"]) for number in range(3)
+    )
+    piece, name, expect = memoryview(data)[offset:], segment_name(0), Expectation(0)
+    scan = LitelogFormat().scan(name, piece, offset, expect)
+    crc = crc32c(piece)
+    assert LitelogFormat().scan_whole(name, piece, offset, expect, crc) == scan
+    assert LitelogFormat().scan_whole(name, piece, offset, expect, crc ^ 1) is None
+    assert LitelogFormat().scan_whole(name, piece, offset, Expectation(1), crc) is None
+    assert LitelogFormat().scan_whole(name, piece[:-8], offset, expect, crc32c(piece[:-8])) is None
+    with without_library():
+        assert LitelogFormat().scan_whole(name, piece, offset, expect, crc) is None
+
+
+@pytest.mark.parametrize("size", [0, 40, 2048, 1 << 17, 1 << 19, 17 << 20])
+def test_the_checksum_of_a_run_follows_from_those_of_commits_of_any_size(size: int) -> None:
+    data = bytes(24) + encode([(1, [bytes(size), b"a"], None), (2, [b"b" * (size // 3)], [b"key"])])
+    assert check(data, 24) == 2
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from bisect import bisect_right
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,12 @@ from litelog.codec.frame_codecs import Compression, FrameCodec
 from litelog.codec.lz4_frames import MAX_FRAME_BYTES, compress_frames, decompress_frames, skippable_frame
 from litelog.codec.page_buffer import lies_in_pages
 from litelog.errors import CorruptionError, CorruptObjectError, ExitCode, UnknownVersionError
+from litelog.formats.litelog.commit_walk import FEW_BYTES
+from litelog.native.library import without_library
 from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, SealedFrame, ShipTimes, frames_of
 from litelog.objects.layout import sealed_key
 from litelog.objects.position import Generation
-from litelog.objects.sealed_decoding import check_run, decode_frame, decode_run, decode_runs
+from litelog.objects.sealed_decoding import check_run, decode_checked, decode_frame, decode_run, decode_runs
 from litelog.objects.sealed_segment import (
     TAIL_BYTES,
     SealedFooter,
@@ -230,6 +233,27 @@ def test_commits_that_contradict_the_footer_are_found(tmp_path: Path) -> None:
             decode_all(replace(made.footer, frames=replace(frames, **changes)), body, log, looks_inside=looks_inside)
     with pytest.raises(CorruptObjectError, match="sequence after of frame"):
         decode_all(replace(made.footer, next=21), body, log)
+
+
+@pytest.mark.parametrize("decode", [decode_run, decode_checked])
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_frame_of_another_checksum_is_named_with_the_compiled_part_and_without(
+    tmp_path: Path, decode: Callable[..., object], place: int
+) -> None:
+    log = make_log(tmp_path, "litelog")
+    log.roll(400, 30)
+    made = sealing(log, None, 8192)
+    body, frames = b"".join(made), made.footer.frames
+    run = [*frames.runs()][place]
+    assert frames.lengths[run.start] > FEW_BYTES
+    wrong = [crc ^ (number == run.start) for number, crc in enumerate(frames.crcs)]
+    other = replace(made.footer, frames=replace(frames, crcs=tuple(wrong)))
+    part = body[frames.starts[run.start] : frames[run.stop - 1].stop]
+    for within in (nullcontext(), without_library()):
+        with within:
+            decode(KEY, made.footer, run, part, log.format)
+            with pytest.raises(CorruptObjectError, match=f"CRC-32C of frame {run.start} at"):
+                decode(KEY, other, run, part, log.format)
 
 
 def test_a_frame_that_is_cut_or_too_long_is_named(tmp_path: Path) -> None:
