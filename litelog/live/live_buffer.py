@@ -324,7 +324,7 @@ class LiveBuffer:
         return claim, follower
 
     def _read_all(self, claim: Claim, follower: Follower, early: EarlySync) -> None:
-        follower.decoded_bytes = self.wanted.decoded_bytes
+        follower.decode_up_to(self.wanted.decoded_bytes)
         while not self._stopped and (run := follower.next_run(RUN_BYTES)) is not None:
             live = LiveRun(claim, run, follower.columns_of(run))
             if not run.more:  # readers wait for it

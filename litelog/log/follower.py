@@ -17,7 +17,6 @@ from litelog.errors import (
     CorruptCommitError,
     CorruptionError,
     DivergedError,
-    LitelogError,
     SequenceGapError,
 )
 from litelog.formats import FinishedTail, Tail
@@ -27,8 +26,8 @@ from litelog.formats.capabilities import (
     is_sparse,
     max_commit_bytes,
     rewrites_finished,
-    scan_columns,
 )
+from litelog.log.run_reader import RunReader
 from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentFolder
 from litelog.log.source_position import CHECKED_BYTES, CommitRun, SourcePosition, digest, make_run
 
@@ -106,9 +105,7 @@ class Follower:
         self.withheld_by: str | None = None
         """The file that states the watermark, if the last search for a run found whole commits after it."""
         self._seen: tuple[int, ...] | None = None
-        self.decoded_bytes = 0
-        """Up to how many bytes are decoded as they are checked, for ``columns_of``."""
-        self._decoded: tuple[Scan, Columns] | None = None
+        self._reader = RunReader(log_format, self._most_bytes)
         self.settled = False
         """Whether ``changed`` is reliable. False for a moment after a change, within a tick of the clock."""
 
@@ -145,10 +142,13 @@ class Follower:
                 self._finish_current()
         return run
 
+    def decode_up_to(self, length: int) -> None:
+        """Decode runs of up to ``length`` bytes as they are checked, for ``columns_of``."""
+        self._reader.decoded_bytes = length
+
     def columns_of(self, run: CommitRun) -> Columns | None:
         """The records of the run that ``next_run`` has just returned, if they were decoded then."""
-        decoded, self._decoded = self._decoded, None
-        return decoded[1] if decoded is not None and decoded[0] is run.scan else None
+        return self._reader.columns_of(run)
 
     def read_again(self, place: SourcePosition, length: int, *, final: bool) -> CommitRun:
         """Read the run of ``length`` bytes at ``place`` again. Raises DivergedError if the log does not hold it now."""
@@ -231,7 +231,7 @@ class Follower:
         if size > self._place.offset:
             size, is_preallocated = self._sync(current, size)
         try:
-            data, scan = self._read_run(current, size, limit)
+            data, scan = self._reader.read(current, self._path, self._place, size, limit)
         except CorruptCommitError:
             if self._is_left_behind():
                 return make_run(self._place, memoryview(b""), None, final=True)
@@ -331,42 +331,6 @@ class Follower:
         if damage is None:
             return CorruptCommitError(self._path, scan.end, "commit", "whole, as a newer one follows", "cut off")
         return CorruptCommitError(self._path, scan.end, damage.what, damage.expected, damage.actual)
-
-    def _read_run(self, current: OpenSegment, size: int, limit: int) -> tuple[memoryview, Scan | None]:
-        place = self._place
-        if size == place.offset:
-            return memoryview(b""), None
-        length = min(limit, size - place.offset)
-        while True:
-            data = memoryview(current.read(place.offset, length))
-            try:
-                scan = self._scan(data)
-            except (CorruptCommitError, SequenceGapError) as error:
-                return self._read_before(error, data)
-            longer = min(size - place.offset, max(scan.wanted, 2 * length), self._most_bytes)
-            if scan.end > place.offset or longer <= length:
-                return data, scan
-            length = longer  # a commit larger than the limit
-
-    def _scan(self, data: memoryview) -> Scan:
-        """Scan what follows the position. Decodes few bytes as well, unless only their records are damaged."""
-        place, path = self._place, self._path
-        if 0 < len(data) <= self.decoded_bytes:
-            with suppress(LitelogError):
-                self._decoded = scan_columns(self._format, path, data, place.offset, place.expectation)
-                return self._decoded[0]
-        return self._format.scan(path, data, place.offset, place.expectation)
-
-    def _read_before(self, error: CorruptCommitError | SequenceGapError, data: memoryview) -> tuple[memoryview, Scan]:
-        """Return the whole commits before the bad one. Raises ``error`` if there are none."""
-        place = self._place
-        good = data[: max(0, error.offset - place.offset)]
-        if len(good) == len(data):
-            raise error
-        scan = self._format.scan(self._path, good, place.offset, place.expectation)
-        if scan.end == place.offset:
-            raise error
-        return good, scan
 
     @property
     def _path(self) -> str:

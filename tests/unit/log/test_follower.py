@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +21,7 @@ from litelog.formats import FinishedTail
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import segment_name
 from litelog.log.follower import Follower, GapError
+from litelog.log.run_reader import HEAD_BYTES
 from litelog.log.source import SegmentFolder
 from litelog.log.source_position import SourcePosition
 from litelog.shipping.log_identity import ShippedEnd, find_shift
@@ -30,6 +31,7 @@ from tests.builders.manual_clock import ManualClock
 from tests.sampling import examples
 
 if TYPE_CHECKING:
+    from litelog.formats import Scan
     from litelog.log.source_position import CommitRun
 
 QUICK = settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -64,7 +66,7 @@ def test_a_small_limit_cuts_at_commits_and_loses_nothing(log: LogBuilder, clock:
 def test_few_bytes_are_decoded_as_they_are_checked_if_that_is_wanted(log: LogBuilder, clock: ManualClock) -> None:
     follower, decoded = follow(log, clock), 0
     for wanted in (False, True):
-        follower.decoded_bytes = LIMIT if wanted else 0
+        follower.decode_up_to(LIMIT if wanted else 0)
         log.roll(3)
         while (run := follower.next_run(LIMIT)) is not None:
             columns = follower.columns_of(run)
@@ -82,6 +84,27 @@ def test_a_commit_larger_than_the_limit_comes_whole(log: LogBuilder, clock: Manu
     log.append(1, size=100_000)
     log.append(1)
     assert collect(drain(follow(log, clock), limit=4096)) == log.files()
+
+
+def test_commits_larger_than_the_limit_are_read_once_after_the_first(
+    log: LogBuilder, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.roll(1)
+    follower, scanned, scan = follow(log, clock), list[int](), log.format.scan
+    before = drain(follower)
+
+    def count(name: str, data: memoryview, *more: Any, **rest: Any) -> Scan:
+        scanned.append(len(data))
+        return scan(name, data, *more, **rest)
+
+    monkeypatch.setattr(log.format, "scan", count)
+    for _ in range(4):
+        log.append(1, size=1 << 20)
+    runs = drain(follower, 1 << 16)
+    assert collect([*before, *runs]) == log.texts
+    lengths = [len(run.data) for run in runs]
+    assert [length > 1 << 20 for length in lengths] == [True] * 4
+    assert sum(scanned) < sum(lengths) + (1 << 16) + 4 * HEAD_BYTES
 
 
 @ALL_FORMATS
