@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from dataclasses import replace
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
@@ -24,10 +23,11 @@ from botocore.session import Session
 
 from litelog.errors import ConfigError
 from litelog.events import fields
+from litelog.version import VERSION
 from replica_clients.log_levels import silence_secrets
 from replica_clients.plain_http import is_reached
 from replica_clients.s3.errors import STALE_CREDENTIALS, NotS3Error, S3Failures, error_code
-from replica_clients.s3.model_files import ModelFiles
+from replica_clients.s3.model_files import ModelFiles, ServiceLoader
 
 if TYPE_CHECKING:
     from replica_clients.s3.settings import S3Settings
@@ -145,11 +145,11 @@ def _make_client(settings: S3Settings, tokens: deque[str]) -> Any:
         },
         signature_version=UNSIGNED if settings.anonymous else None,
         tcp_keepalive=True,
-        user_agent_extra=f"litelog/{_version()}",
+        user_agent_extra=f"litelog/{VERSION}",
     )
     try:
         session = Session(profile=settings.profile)
-        session.get_component("data_loader").file_loader = _model_files
+        session.register_component("data_loader", ServiceLoader(session.get_config_variable("data_path"), _model_files))
         region = settings.region or session.get_config_variable("region") or (DEFAULT_REGION if own else None)
         client = session.create_client(
             "s3",
@@ -243,13 +243,6 @@ def _access_key(client: Any) -> str | None:
 
 def _md5(body: bytes) -> bytes:
     return hashlib.md5(body, usedforsecurity=False).digest()
-
-
-def _version() -> str:
-    try:
-        return metadata.version("litelog")
-    except metadata.PackageNotFoundError:
-        return "0"
 
 
 class S3Connection:

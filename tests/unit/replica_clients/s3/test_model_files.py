@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from botocore.regions import EndpointResolver
 from botocore.session import Session
 
 import replica_clients.s3
-from replica_clients.s3.model_files import OPERATIONS, SERVICES, ModelFiles
+from replica_clients.s3.model_files import CLIENTS, OPERATIONS, SERVICES, ModelFiles, ServiceLoader
 
 SENT_BY_BOTOCORE = {"head_bucket", "create_session"}
 
@@ -71,6 +72,42 @@ def test_services_that_give_credentials_keep_all_operations() -> None:
     whole, kept = (load("sts/2011-06-15/service-2", whole=each) for each in (True, False))
     assert kept["operations"].keys() == whole["operations"].keys()
     assert kept["shapes"].keys() == whole["shapes"].keys()
+
+
+@pytest.mark.parametrize("type_name", ["service-2", "endpoint-rule-set-1", "paginators-1", "unknown-1"])
+def test_the_services_that_are_known_are_those_of_botocore(type_name: str) -> None:
+    every = Session().get_component("data_loader").list_available_services(type_name)
+    loader = ServiceLoader(None, ModelFiles())
+    assert loader.list_available_services(type_name) == [name for name in every if name in CLIENTS]
+
+
+def test_a_client_looks_into_few_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore would look into those of all services."""
+    looked = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: looked.append(path) or listdir(path))
+    session = Session()
+    session.register_component("data_loader", ServiceLoader(None, ModelFiles()))
+    session.create_client("s3", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    assert 0 < len(looked) < 50
+
+
+def test_more_folders_are_searched_first(tmp_path: Path) -> None:
+    place = tmp_path / "sts" / "2099-01-01" / "service-2.json"
+    place.parent.mkdir(parents=True)
+    place.write_text('{"shapes": {}}')
+    loader = ServiceLoader(str(tmp_path), ModelFiles())
+    assert loader.determine_latest_version("sts", "service-2") == "2099-01-01"
+    assert loader.load_service_model("sts", "service-2", "2099-01-01") == {"shapes": {}}
+
+
+@pytest.mark.parametrize("content", ['{"operations": [}', '{"operations" {}}', '["shapes"]', '{"shapes": {'])
+def test_a_description_that_is_no_json_is_refused(content: str, tmp_path: Path) -> None:
+    place = tmp_path / "s3" / "service-2"
+    place.parent.mkdir()
+    place.with_suffix(".json").write_text(content)
+    with pytest.raises((ValueError, IndexError)):
+        ModelFiles().load_file(str(place))
 
 
 def test_a_file_that_is_not_there_is_nothing(tmp_path: Path) -> None:
