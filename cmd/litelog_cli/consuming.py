@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import ExitStack
 
-    from litelog.consumers import Consumer
     from litelog.consumers.consumed_log import ConsumedLog
+    from litelog.consumers.consumer import Consumer
     from litelog.formats.columns import Columns
     from litelog.units import StartPoint
 
@@ -70,7 +70,7 @@ class ConsumedPlace:
 
     def open_consumer(self, name: str, start: StartPoint, *, follow: bool) -> Consumer:
         """The consumer of that name. ``start``: where a new one begins."""
-        from litelog.consumers import Consumer
+        from litelog.consumers.consumer import Consumer
 
         log = self.replicas[0] if self.folder is None else self.folder
         return Consumer(

@@ -6,8 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from litelog.consumers import Consumer
 from litelog.consumers.background_read import read_in_background
+from litelog.consumers.consumer import Consumer
 from litelog.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
 from litelog.codec.checksum import crc32c
 from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError, SequenceGapError
@@ -26,8 +24,8 @@ RESIDUE = 0x48674BC7
 
 CHECKSUM_BYTES = 4
 
-_ZERO_CHUNK_BYTES = 1 << 20  # compared at a time, so that no temporary array is larger
 _FIRST_BYTES = 48  # looked at first: most bytes that are not zero begin so
+_ZERO_CHUNK = bytes(64 << 10)  # compared at a time, in the processor's cache
 
 
 class CommitFrame(Protocol):
@@ -65,10 +63,10 @@ class TailCheck:
 
 def is_zero(data: memoryview) -> bool:
     """Whether ``data`` holds only zero bytes."""
-    array = np.frombuffer(data, np.uint8)
-    if array[:_FIRST_BYTES].any():
+    if any(data[:_FIRST_BYTES]):
         return False
-    return not any(array[at : at + _ZERO_CHUNK_BYTES].any() for at in range(0, len(array), _ZERO_CHUNK_BYTES))
+    size, step = len(data), len(_ZERO_CHUNK)
+    return all(bytes(data[at : at + step]) == _ZERO_CHUNK[: size - at] for at in range(0, size, step))
 
 
 def trailing_checksums(data: memoryview, position: int, total: int) -> tuple[int, int]:

@@ -13,14 +13,15 @@ from litelog.codec.checksum import crc32c
 from litelog.codec.joined_checksum import join_equal
 from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE
 from litelog.native import walks
-from litelog.native.walks import Checksum, TakenFrames
+from litelog.native.layouts import Checksum
+from litelog.native.walks import TakenFrames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from litelog.native.walks import Field, FrameLayout
+    from litelog.native.layouts import Field, FrameLayout
 
     Int64s = npt.NDArray[np.int64]
 

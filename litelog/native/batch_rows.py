@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from litelog.native.calls import call, read
 from litelog.native.library import has_fast_checksums, load
-from litelog.native.walks import call, described, read
+from litelog.native.walks import described
 
 if TYPE_CHECKING:
     import ctypes
 
     import numpy.typing as npt
 
-    from litelog.native.walks import FrameLayout
+    from litelog.native.layouts import FrameLayout
 
     Int64s = npt.NDArray[np.int64]
 

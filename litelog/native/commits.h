@@ -84,6 +84,16 @@ static void put_keys(const struct commit *commit, int64_t place, int64_t *starts
     }
 }
 
+/* The bytes of the values of a commit, as it states them. */
+static int64_t sum_values(const struct commit *commit)
+{
+    int64_t sum = 0;
+
+    for (int64_t each = 0; each < commit->count; each++)
+        sum += field(commit->value_lengths + 4 * each, 4, 0);
+    return sum;
+}
+
 /* Writes the records of a commit, whose values begin at `place`, with its own time. Returns the bytes of the values. */
 static int64_t put_body(const struct commit *commit, int64_t place, int64_t *into, int64_t total)
 {
@@ -102,17 +112,8 @@ static int64_t put_body(const struct commit *commit, int64_t place, int64_t *int
     return sum;
 }
 
-static int64_t sum_values(const struct commit *commit)
-{
-    int64_t sum = 0;
-
-    for (int64_t each = 0; each < commit->count; each++)
-        sum += field(commit->value_lengths + 4 * each, 4, 0);
-    return sum;
-}
-
-/* Writes the records of the commit at `at`, whose arrays lie in it, into columns of `total` numbers, which have room for
-   them; `into` may be 0. Returns whether it is plainly right, and has no keys unless they were asked for. */
+/* Writes the records of the commit at `at`, whose arrays lie in it, into columns of `total` numbers, which have room
+   for them; nothing if `into` is 0. Returns whether it is plainly right, and has no keys unless they were asked for. */
 static int take_body(bytes data, bytes at, const struct commit *commit, int64_t with_keys, int64_t *into, int64_t total,
                      int64_t *range)
 {
@@ -141,9 +142,10 @@ static int take_body(bytes data, bytes at, const struct commit *commit, int64_t 
 /*
  * The records of litelog's commits that begin at `positions`, whose headers and checksums are right.
  *
- * Writes columns of `total` numbers, in the order of the enumeration above: those of keys only if `with_keys` is not 0;
- * the number of the first record of each commit; and the lowest and the highest time. Returns the number of records;
- * -1 if a commit is not plainly right, has keys that were not asked for, or there are not `total` records.
+ * Writes columns of `total` numbers, in the order of the enumeration above: those of keys only if `with_keys` is not 0,
+ * and none if `columns` is 0; the number of the first record of each commit; and the lowest and the highest time. Returns
+ * the number of records; -1 if a commit is not plainly right, has keys that were not asked for, or there are not `total`
+ * records.
  */
 int64_t litelog_take_bodies(bytes data, int64_t size, const int64_t *positions, int64_t commits, int64_t with_keys,
                             int64_t *columns, int64_t total, int64_t *firsts, int64_t *range)
@@ -159,7 +161,7 @@ int64_t litelog_take_bodies(bytes data, int64_t size, const int64_t *positions, 
 
         if (!open_commit(at, data + size - at, &commit) || commit.count > total - row)
             return -1;
-        if (!take_body(data, at, &commit, with_keys, columns + row, total, range))
+        if (!take_body(data, at, &commit, with_keys, columns ? columns + row : 0, total, range))
             return -1;
         firsts[each] = row;
         row += commit.count;
@@ -227,7 +229,8 @@ int64_t litelog_take_commits(bytes data, int64_t size, int64_t start, int64_t mo
     for (; count < capacity && position >= 0 && position <= size; count++) {
         struct commit commit;
 
-        if (!take_commit(data, size, position, most_bytes, with_keys, columns + row, total, total - row, run, &commit))
+        if (!take_commit(data, size, position, most_bytes, with_keys, columns ? columns + row : 0, total, total - row, run,
+                         &commit))
             break;
         firsts[count] = row;
         row += commit.count;

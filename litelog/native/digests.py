@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -37,39 +38,34 @@ class State:
         """Begin. RuntimeError where not ``can_hash``."""
         if not can_hash():
             raise RuntimeError("no SHA-256 was compiled")
-        import numpy as np  # noqa: PLC0415 - what reads only small objects starts without it
+        from litelog.native.calls import address_of  # noqa: PLC0415 - as above
 
         self._library = load()
-        self._words = np.array(_FIRST_WORDS, np.uint32)
-        self._at: int = self._words.ctypes.data
+        self._address_of = address_of
+        self._words = memoryview(bytearray(struct.pack("=8I", *_FIRST_WORDS))).cast("I")
+        self._at = address_of(self._words)
 
     def take(self, data: memoryview) -> None:
         """Take ``data``, which consists of whole blocks."""
         assert self._library is not None
-        _require(self._library.litelog_hash(self._at, _address(data), len(data)), data)
+        _require(self._library.litelog_hash(self._at, self._address_of(data), len(data)), data)
 
     def take_with(self, data: memoryview, other: State, other_data: memoryview) -> None:
         """Take ``data``, and let ``other`` take ``other_data``, which is as long: both in the time of one."""
         assert self._library is not None
         assert len(data) == len(other_data)
-        places = (self._at, _address(data), other._at, _address(other_data))
+        places = (self._at, self._address_of(data), other._at, self._address_of(other_data))
         _require(self._library.litelog_hash_two(*places, len(data)), data)
 
     def digest(self) -> bytes:
         """The words, as the digest has them."""
-        return self._words.astype(">u4").tobytes()
+        return struct.pack(">8I", *self._words)
 
 
 _FIRST_WORDS = (
     *(0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A),
     *(0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19),
 )
-
-
-def _address(data: memoryview) -> int:
-    import numpy as np  # noqa: PLC0415 - as above
-
-    return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])
 
 
 def _require(taken: int, data: memoryview) -> None:

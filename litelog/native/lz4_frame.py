@@ -6,6 +6,7 @@ import ctypes
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from litelog.native.calls import address_of, make_bytes
 from litelog.native.library import has_fast_checksums, load
 
 if TYPE_CHECKING:
@@ -32,18 +33,15 @@ def make_frame(compressor: int, acceleration: int, data: memoryview) -> MadeFram
     library = load()
     if library is None or not has_fast_checksums():
         return None
-    import numpy as np  # noqa: PLC0415 - what reads only small objects starts without it
-
     size = len(data)
     room = size + size // 255 + 16 + _FRAME_BYTES  # as much as LZ4 may need
-    body, facts = np.empty(room, np.uint8), (ctypes.c_int64 * 2)()
-    source = np.frombuffer(data, np.uint8)
-    places = (source.ctypes.data, size, body.ctypes.data, room)
+    body, facts = make_bytes(room), (ctypes.c_int64 * 2)()
+    places = (address_of(data), size, address_of(memoryview(body)), room)
     length = _function(library)(compressor, acceleration, *places, facts)
     if length < 0:
         raise ValueError(f"a frame holds 1 byte to 4 MiB, not {size} bytes")
-    body.resize(length, refcheck=False)  # returns the rest of its memory, and does not move it
-    return MadeFrame(body.data, *facts)
+    del body[length:]  # returns the rest of its memory, if that is the larger part
+    return MadeFrame(body, *facts)
 
 
 @cache

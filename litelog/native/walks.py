@@ -5,13 +5,12 @@ Their results are those of the NumPy code that stands at each call, which takes 
 
 from __future__ import annotations
 
-import ctypes
-from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from litelog.native.calls import call, read
 from litelog.native.library import has_fast_checksums, load
 
 if TYPE_CHECKING:
@@ -20,51 +19,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from litelog.native.layouts import Field, FrameLayout
+
     Int64s = npt.NDArray[np.int64]
 
 RECORD_COLUMNS, COMMAND_COLUMNS = 10, 6
 MOST_HEADERS = 512
 """How many places are found at once."""
-
-_ADDRESS, _NUMBER = ctypes.c_void_p, ctypes.c_int64
-_BYTE = ctypes.c_char.from_buffer
-
-
-class Checksum(IntEnum):
-    """The checksum of a frame."""
-
-    NONE = 0
-    CRC32C = 1
-    CRC32 = 2
-
-
-class FrameLayout(NamedTuple):
-    """How frames state their length and their checksum, in 32 bits each."""
-
-    length_at: int
-    """Where a frame states its length."""
-    is_big_endian: bool
-    other_bytes: int
-    """How many bytes of a frame its length does not count."""
-    fewest_bytes: int
-    """The size of the smallest frame. What is read of a frame lies in as many bytes at its start."""
-    most_bytes: int
-    checksum: Checksum = Checksum.NONE
-    checked_from: int = 0
-    """Where the bytes begin that the checksum covers. They end with the frame, or where a trailing checksum begins."""
-    checksum_at: int = 0
-    """Where a frame states its checksum; negative: counted from its end."""
-    value_at: int = 0
-    """Where a frame's value begins."""
-    bytes_after_value: int = 0
-
-
-class Field(NamedTuple):
-    """A number that lies in the fewest bytes of every frame."""
-
-    at: int
-    width: int
-    """1, 2, 4 or 8 bytes; negative for a number with a sign."""
 
 
 class TakenFrames(NamedTuple):
@@ -278,25 +239,3 @@ def described(numbers: FrameLayout | tuple[Field, ...]) -> Int64s:
 def places_of(numbers: Int64s) -> Int64s:
     """The numbers as the library reads them."""
     return np.ascontiguousarray(numbers, np.int64)
-
-
-def read(data: memoryview) -> npt.NDArray[np.uint8]:
-    """The bytes as an array, whose address ``call`` passes."""
-    return np.frombuffer(data, np.uint8)
-
-
-def call(function: Any, *arguments: Any) -> int:
-    """Call a function of the library with numbers, and with the addresses of arrays."""
-    if not function.argtypes:
-        function.restype = _NUMBER
-        function.argtypes = [_ADDRESS if isinstance(each, np.ndarray) else _NUMBER for each in arguments]
-    found: int = function(*[address_of(each) if type(each) is np.ndarray else each for each in arguments])
-    return found
-
-
-def address_of(array: npt.NDArray[Any]) -> int:
-    """Where an array's bytes lie. What NumPy says itself takes ten times as long, which counts for a small piece."""
-    if array.flags.writeable and array.nbytes:
-        return ctypes.addressof(_BYTE(array.data))
-    found: int = array.__array_interface__["data"][0]
-    return found

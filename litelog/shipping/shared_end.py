@@ -14,8 +14,6 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from litelog.errors import CorruptionError, NotFoundError, UnknownVersionError
 from litelog.objects.sealed_decoding import decode_frames
 from litelog.reading.contents import list_pieces
@@ -132,6 +130,8 @@ def _holds(opened: OpenSegment, header: WalHeader) -> bool:
 
 def count_equal(one: bytes | memoryview, other: bytes) -> int:
     """Return how many bytes both begin with."""
+    import numpy as np  # noqa: PLC0415 - only a log that diverges needs it
+
     length = min(len(one), len(other))
     differs = np.frombuffer(one, np.uint8, length) != np.frombuffer(other, np.uint8, length)
     return int(differs.argmax()) if differs.any() else length

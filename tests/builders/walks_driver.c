@@ -352,7 +352,7 @@ static int64_t try_bodies(uint8_t *work)
         positions[draw((uint64_t)commits)] = odd_number(size);
     if (draw(9) == 0)
         total = (int64_t)draw(20);
-    columns = fresh(48 * total);
+    columns = draw(4) ? fresh(48 * total) : 0;
     found = litelog_take_bodies(data, size, positions, commits, (int64_t)(draw(9) > 0), columns, total, firsts, range);
     free(columns);
     free(firsts);
@@ -387,7 +387,7 @@ static int64_t try_commits(uint8_t *work)
     keyed = draw(9) ? flags & KEYED : (int64_t)draw(2);
     capacity = draw(9) ? capacity : (int64_t)draw((uint64_t)capacity + 1);
     total = draw(9) ? records : (int64_t)draw((uint64_t)records + 1);
-    columns = fresh((keyed ? 48 : 32) * total);
+    columns = draw(4) ? fresh((keyed ? 48 : 32) * total) : 0;
     bounds = fresh(8 * (capacity + 1));
     firsts = fresh(8 * capacity);
     found = litelog_take_commits(data, size, start, draw(9) ? 1 << 20 : odd_number(size), keyed, columns, total, bounds,

@@ -13,6 +13,7 @@ import pytest
 
 from litelog import LogWriter
 from litelog.errors import ExitCode
+from litelog.native.library import has_fast_checksums
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,9 +28,12 @@ MODULES = {
     "restore -o OUTPUT REPLICA": 404,
     "verify REPLICA": 480,
     "copy REPLICA OUTPUT": 356,
-    "replicate --once --state-dir STATE LOG REPLICA": 548,
+    "replicate --once --state-dir STATE LOG REPLICA": 424,
 }
 """The most modules that each verb loads with a folder, with Python's own. A twentieth of them is room."""
+
+COMMITS = {"one small commit": (1, 100), "many commits": (300, 1000), "a large commit": (1, 3_000_000)}
+"""The number of commits, and the bytes of each one's record."""
 
 HTTP = {"asyncio", "ssl", "http.client", "urllib.request", "uvicorn", "starlette", "jinja2", "prometheus_client"}
 HTTP |= {"pydantic"}  # the status as a document; the configuration needs none of it
@@ -70,6 +74,23 @@ def test_a_verb_loads_no_more_modules_than_it_needs(verb: str, place: Path, tmp_
     assert len(modules) <= MODULES[verb]
     assert not modules & HTTP
     assert "yaml" not in modules  # no configuration file is read
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("written", COMMITS)
+def test_a_daemon_ships_and_seals_without_numpy(written: str, tmp_path: Path) -> None:
+    """NumPy would take 10 MiB of a daemon, and a fifth of its start. Without the compiled part, it does the work."""
+    if not has_fast_checksums():
+        pytest.skip("the compiled library is not built, or computes no checksums")
+    count, size = COMMITS[written]
+    with LogWriter(tmp_path / "log", segment_bytes=1 << 18) as writer:
+        for _ in range(count):
+            writer.append([bytes(range(250)) * (size // 250), b""])
+    command = ["replicate", "--once", "--state-dir", str(tmp_path / "state"), str(tmp_path / "log")]
+    assert "numpy" not in loaded([*command, str(tmp_path / "replica")])
+    with LogWriter(tmp_path / "log", segment_bytes=1 << 18) as writer:
+        writer.append([b"more"])
+    assert "numpy" not in loaded([*command, str(tmp_path / "replica")])
 
 
 @pytest.mark.process

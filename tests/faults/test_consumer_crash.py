@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.consumers import Consumer
+from litelog.consumers.consumer import Consumer
 from litelog.consumers.position_file import PositionFile
 from litelog.log.replica_registry import log_state_folder
 from litelog.log.writer import LogWriter
@@ -38,7 +38,7 @@ RECORDS, BATCH = 10, 4
 
 CONSUME = """
 import sys
-from litelog.consumers import Consumer
+from litelog.consumers.consumer import Consumer
 
 log, state = sys.argv[1:]
 consumer = Consumer(log, "billing", follow=False, state_dir=state)

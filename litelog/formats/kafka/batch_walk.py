@@ -39,7 +39,7 @@ from litelog.formats.kafka.batch_header import (
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
 from litelog.native import walks
 from litelog.native.batch_rows import BatchTotals, take_batches
-from litelog.native.walks import Checksum, FrameLayout
+from litelog.native.layouts import Checksum, FrameLayout
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from litelog.codec.checksum import crc32c
 from litelog.dataclass import dataclass
 from litelog.errors import CorruptCommitError
@@ -25,16 +23,20 @@ from litelog.formats.litelog.encoding import (
     PREFIX_BYTES,
 )
 from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
-from litelog.native import walks
-from litelog.native.commit_rows import take_commits
-from litelog.native.walks import Checksum, FrameLayout
+from litelog.native.commit_rows import find_commits, take_commits
+from litelog.native.layouts import Checksum, FrameLayout
 
 if TYPE_CHECKING:
-    from litelog.native.commit_rows import CommitBodies
+    import numpy as np
+
+    from litelog.native.commit_rows import CommitBodies, FoundCommits
 
 SEARCH_CHUNK_WORDS = 1 << 17  # 1 MiB: temporary arrays stay in the processor's cache
 FEW_BYTES = 4 << 10
 """The checksums of commits in fewer bytes are computed one by one."""
+
+PLAIN_SEARCH_BYTES = 1 << 20
+"""Up to this size a search for one sequence needs no arrays. Hostile bytes take it a tenth of a second."""
 
 SEARCH_LIMIT_BYTES = 1 << 30
 """How many bytes a search may checksum. Hostile bytes can hold a plausible header in every word, each of a commit of
@@ -63,30 +65,51 @@ class Walk:
     tail: Tail
     damage: Damage | None = None
     wanted: int = 0
+    times: tuple[int, int] | None = None
+    """The lowest and the highest time of a record, if the compiled library has checked the columns of all commits."""
     bodies: CommitBodies | None = None
     """The records of the commits, if they were asked for, and the compiled library is sure of all of them."""
 
 
 def walk_front(data: memoryview, expect: Expectation) -> Walk | None:
-    """The commits at the front of ``data``, and their records, if all of them are plainly right; what follows them is
-    not looked at. None if there are none, or without the compiled library."""
-    taken = take_commits(data, 0, expect.sequence, expect.epoch, MAX_COMMIT_BYTES)
-    if taken is None:
+    """The commits at the front of ``data``, if all of them are plainly right, also in their columns; what follows them
+    is not looked at. None if there are none, or without the compiled library."""
+    found = find_commits(data, 0, expect.sequence, expect.epoch, MAX_COMMIT_BYTES)
+    if found is None:
         return None
-    return Walk(taken.positions, taken.end, taken.next, taken.epoch, Tail.NOTHING, bodies=taken.bodies)
+    return Walk(found.positions, found.end, found.next, found.epoch, Tail.NOTHING, times=found.times)
+
+
+def walk_checked(name: str, data: memoryview, offset: int, start: int, expect: Expectation) -> Walk:
+    """As ``walk``, and check the columns in the same pass, if that can be done."""
+    found = None
+    if len(data) - start >= FEW_BYTES:
+        found = find_commits(data, start, expect.sequence, expect.epoch, MAX_COMMIT_BYTES)
+    return _walk_after(name, data, offset, start, expect, found)
 
 
 def walk_bodies(name: str, data: memoryview, offset: int, start: int, expect: Expectation) -> Walk:
-    """As ``walk``, and read the records in the same pass, if that can be done."""
+    """As ``walk_checked``, and read the records in the same pass, if that can be done."""
     taken = None
     if len(data) - start >= FEW_BYTES:
         taken = take_commits(data, start, expect.sequence, expect.epoch, MAX_COMMIT_BYTES)
-    if taken is not None:
-        # Where the library stops, the bytes are looked at here: a commit that it leaves counts with those before it.
-        rest = _walk(name, data, offset, taken.end, Expectation(taken.next, taken.epoch), taken.end)
-        if not rest.positions:
-            return replace(rest, positions=taken.positions, bodies=taken.bodies)
-    return walk(name, data, offset, start, expect)
+    if taken is None:
+        return _walk_after(name, data, offset, start, expect, None)
+    walked = _walk_after(name, data, offset, start, expect, taken.run)
+    return walked if walked.times is None else replace(walked, bodies=taken.bodies)
+
+
+def _walk_after(
+    name: str, data: memoryview, offset: int, start: int, expect: Expectation, found: FoundCommits | None
+) -> Walk:
+    """The walk from ``start``, if the library has ``found`` these commits there. Where it stops, the bytes are looked
+    at here: a commit that it leaves counts with those before it, whose columns are then checked again with it."""
+    if found is None:
+        return _walk(name, data, offset, start, expect, start)
+    rest = _walk(name, data, offset, found.end, Expectation(found.next, found.epoch), found.end)
+    if rest.positions:
+        return _walk(name, data, offset, start, expect, found.end)
+    return replace(rest, positions=found.positions, times=found.times)
 
 
 def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectation) -> Walk:
@@ -134,6 +157,8 @@ def _check_frames(data: memoryview, start: int) -> int:
     little data it is not asked."""
     if len(data) - start < FEW_BYTES:
         return start
+    from litelog.native import walks  # noqa: PLC0415 - a daemon starts without NumPy
+
     bounds = walks.find_frames(data, start, _LAYOUT)
     return start if bounds is None else int(bounds[-1])
 
@@ -143,6 +168,10 @@ def find_commit(data: memoryview, position: int, expect: Expectation, exact: int
 
     The bytes between hold at most one record per 4 bytes, which bounds the sequences that may follow.
     """
+    if exact is not None and len(data) <= PLAIN_SEARCH_BYTES:
+        return _find_exact(data, position, exact, expect.epoch)
+    import numpy as np  # noqa: PLC0415 - a daemon starts without it
+
     words = np.frombuffer(data, "<u8", count=len(data) // 8)
     stop = (len(data) - MIN_COMMIT_BYTES) // 8 + 1
     budget = SEARCH_LIMIT_BYTES
@@ -166,8 +195,36 @@ def find_commit(data: memoryview, position: int, expect: Expectation, exact: int
     return None
 
 
+def _find_exact(data: memoryview, position: int, exact: int, epoch: int) -> int | None:
+    """As ``find_commit``, for one sequence in little data, and without NumPy: a daemon that has read the beginning of a
+    large commit looks for the next one in it."""
+    content, wanted, budget = bytes(data), exact.to_bytes(8, "little"), SEARCH_LIMIT_BYTES
+    stop = max(0, len(content) - MIN_COMMIT_BYTES + 8)
+    at = content.find(wanted, position + 8 - position % 8, stop)
+    while at >= 0:
+        if not at % 8:
+            _, newest, count, length, layout, flags, *_ = HEADER.unpack_from(content, at)
+            total = length + FRAME_BYTES
+            is_plausible = (
+                count > 0
+                and length >= BLOCK_BYTES + count * FIXED_BYTES[0]
+                and layout == LAYOUT
+                and flags <= 3
+                and total % 8 == 0
+                and total <= min(len(content) - at, MAX_COMMIT_BYTES)
+                and newest >= epoch
+            )
+            budget -= total if is_plausible else 0
+            if is_plausible and (budget < 0 or crc32c(data[at : at + total]) == RESIDUE):
+                return at
+        at = content.find(wanted, at + 1, stop)
+    return None
+
+
 def _select_plausible(words: np.ndarray, candidates: np.ndarray, size: int, epoch: int) -> list[tuple[int, int]]:
     """(place, bytes) of the candidates, given in words, whose headers may be a commit's within ``size`` bytes."""
+    import numpy as np  # noqa: PLC0415 - as above
+
     packed = words[candidates + 2]  # n, body length, layout, flags
     count = (packed & np.uint64(0xFFFF)).astype(np.int64)
     length = (packed >> np.uint64(16) & np.uint64(0xFFFF_FFFF)).astype(np.int64)

@@ -16,14 +16,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from litelog.codec.checksum import crc32c
 from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     import numpy.typing as npt
     from typing_extensions import Buffer
 
@@ -113,6 +112,8 @@ def encode_columns(
     Lengths are in bytes, -1 for a null key; data lies back to back. The lengths of a column must sum to its data.
     Raises ValueError as ``encode_commit`` does.
     """
+    import numpy as np  # noqa: PLC0415 - a daemon encodes no commits
+
     count = len(value_lengths)
     value_bytes, key_bytes = memoryview(value_data).nbytes, memoryview(key_data).nbytes
     lowest = int(value_lengths.min()) if count else 0

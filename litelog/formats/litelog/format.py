@@ -6,19 +6,29 @@ import re
 from typing import TYPE_CHECKING
 
 from litelog.errors import SequenceGapError, WrongFormatError
-from litelog.formats.columns import Columns
-from litelog.formats.litelog.commit_batch import Commits
-from litelog.formats.litelog.commit_columns import Bodies
-from litelog.formats.litelog.commit_walk import FEW_BYTES, Walk, find_commit, walk, walk_bodies, walk_front
+from litelog.formats.litelog.commit_walk import (
+    FEW_BYTES,
+    Walk,
+    find_commit,
+    walk,
+    walk_bodies,
+    walk_checked,
+    walk_front,
+)
 from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
 from litelog.formats.litelog.small_commit import SmallCommit
-from litelog.formats.litelog.taken_bodies import TakenBodies
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Expectation, FinishedTail, Scan, Tail
 from litelog.formats.numbered import NumberedFormat, NumberedNames
-from litelog.native.commit_rows import check_commits, take_commits
+from litelog.native.commit_rows import check_bodies, check_commits, take_commits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from uuid import UUID
+
+    from litelog.formats.columns import Columns
+    from litelog.formats.litelog.commit_batch import Commits
+    from litelog.formats.litelog.commit_columns import Bodies
+    from litelog.formats.litelog.taken_bodies import TakenBodies
 
 _NAMES = NumberedNames("litelog", re.compile(r"([0-9]{20})\.log"), "a sequence of 20 digits and .log")
 
@@ -50,20 +60,22 @@ class LitelogFormat(NumberedFormat):
             return None
 
     def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:
-        found = _walk_segment(name, data, offset, expect, with_bodies=not known)
-        bodies = _check(name, data, offset, found) if found.positions and not known else None
-        return _describe(data, offset, found, bodies)
+        found = _walk_segment(name, data, offset, expect, walk_checked)
+        needs_check = found.positions and not known
+        return _describe(data, offset, found, _check_times(name, data, offset, found) if needs_check else found.times)
 
     def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
         return find_commit(data, start or (0 if offset else SEGMENT_HEADER_BYTES - 1), Expectation())
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
-        found = _walk_segment(name, data, offset, expect, with_bodies=True)
+        from litelog.formats.columns import Columns  # noqa: PLC0415 - a daemon only scans
+
+        found = _walk_segment(name, data, offset, expect, walk_bodies)
         if not found.positions:
             return _describe(data, offset, found, None), Columns.empty(data, has_timestamps=True)
         bodies = _check(name, data, offset, found)
-        return _describe(data, offset, found, bodies), bodies.columns(_first_sequence(data, found))
+        return _describe(data, offset, found, bodies.time_range()), bodies.columns(_first_sequence(data, found))
 
     def take_columns(
         self, data: memoryview, offset: int, expect: Expectation
@@ -71,12 +83,14 @@ class LitelogFormat(NumberedFormat):
         taken = take_commits(data, 0, expect.sequence, expect.epoch, MAX_COMMIT_BYTES) if offset else None
         if taken is None:
             return None
+        from litelog.formats.litelog.taken_bodies import TakenBodies  # noqa: PLC0415 - as above
+
         columns = TakenBodies(data, taken.bodies).columns(0)
-        return columns, offset + taken.end, Expectation(taken.next, taken.epoch)
+        return columns, offset + taken.run.end, Expectation(taken.run.next, taken.run.epoch)
 
     def scan_front(self, data: memoryview, offset: int, expect: Expectation) -> Scan | None:
         found = walk_front(data, expect) if offset else None
-        return None if found is None else _describe(data, offset, found, _check("", data, offset, found))
+        return None if found is None else _describe(data, offset, found, found.times)
 
     def scan_whole(self, name: str, data: memoryview, offset: int, expect: Expectation, crc: int) -> Scan | None:
         start, first = 0, expect.sequence
@@ -108,6 +122,8 @@ class LitelogFormat(NumberedFormat):
         self, name: str, data: memoryview, offset: int, expect: Expectation
     ) -> tuple[Scan, Commits | None]:
         """The scan of known bytes, and the commits; None without any."""
+        from litelog.formats.litelog.commit_batch import Commits  # noqa: PLC0415 - as above
+
         found = _walk_segment(name, data, offset, expect)
         scan = _describe(data, offset, found, None)
         if scan.first is None:
@@ -115,6 +131,8 @@ class LitelogFormat(NumberedFormat):
         return scan, Commits(name, data, offset, found.positions, scan.first, scan.records)
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
+        from litelog.formats.litelog.commit_columns import Bodies  # noqa: PLC0415 - as above
+
         found = _walk_segment(name, data, offset, expect)
         if not found.positions:
             return []
@@ -126,7 +144,9 @@ class LitelogFormat(NumberedFormat):
         return [Commit(*facts) for facts in zip(*(column.tolist() for column in columns), strict=True)]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
-        found = _walk_segment(name, data, offset, expect, with_bodies=True)
+        from litelog.formats.columns import Columns  # noqa: PLC0415 - as above
+
+        found = _walk_segment(name, data, offset, expect, walk_bodies)
         if not found.positions:
             return Columns.empty(data, has_timestamps=True)
         return _check(name, data, offset, found).columns(_first_sequence(data, found))
@@ -140,26 +160,42 @@ def _has_header(name: str, data: memoryview, sequence: int) -> bool:
         return False
 
 
+def _check_times(name: str, data: memoryview, offset: int, found: Walk) -> tuple[int, int]:
+    """Check the columns of a walk's commits, of which there is at least one. Returns the lowest and the highest
+    timestamp of a record. Raises CorruptCommitError. NumPy is not loaded if the compiled library does the work."""
+    if found.times is not None:
+        return found.times
+    if len(found.positions) > 1:
+        times = check_bodies(data, found.positions, (found.next or 0) - _first_sequence(data, found))
+        if times is not None:
+            return times
+    return _check(name, data, offset, found).time_range()
+
+
 def _check(name: str, data: memoryview, offset: int, found: Walk) -> Bodies | SmallCommit | TakenBodies:
-    """Check the columns of a walk's commits, of which there is at least one. Raises CorruptCommitError."""
+    """Check these columns, and keep where they are. Raises CorruptCommitError."""
+    if found.bodies is None and len(found.positions) == 1:
+        small = SmallCommit.read(data, found.positions[0])
+        if small is not None:
+            return small
+    from litelog.formats.litelog.commit_columns import Bodies  # noqa: PLC0415 - a daemon starts without NumPy
+    from litelog.formats.litelog.taken_bodies import TakenBodies  # noqa: PLC0415 - as above
+
     if found.bodies is not None:
         return TakenBodies(data, found.bodies)
-    if len(found.positions) == 1 and (small := SmallCommit.read(data, found.positions[0])) is not None:
-        return small
     records = (found.next or 0) - _first_sequence(data, found)
     return TakenBodies.read(data, found.positions, records) or Bodies.check(name, data, offset, found.positions)
 
 
-def _describe(data: memoryview, offset: int, found: Walk, bodies: Bodies | SmallCommit | TakenBodies | None) -> Scan:
-    """The scan of a walk. Without ``bodies`` it has no timestamps."""
-    first = lowest = highest = None
+def _describe(data: memoryview, offset: int, found: Walk, times: tuple[int, int] | None) -> Scan:
+    """The scan of a walk. ``times``: the lowest and the highest timestamp of a record, if they are known."""
+    first = None
+    lowest, highest = times or (None, None)
     records, last_commit = 0, offset
     if found.positions:
         first = _first_sequence(data, found)
         records = (found.next or first) - first
         last_commit = offset + found.positions[-1]
-    if bodies is not None:
-        lowest, highest = bodies.time_range()
     return Scan(
         start=offset,
         end=offset + found.end,
@@ -182,9 +218,15 @@ def _first_sequence(data: memoryview, found: Walk) -> int:
     return int.from_bytes(data[at : at + 8], "little")
 
 
-def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation, *, with_bodies: bool = False) -> Walk:
-    """The walk over ``data``; at offset 0 the header is checked first, and belongs to the run with the first commit."""
-    step = walk_bodies if with_bodies else walk
+def _walk_segment(
+    name: str,
+    data: memoryview,
+    offset: int,
+    expect: Expectation,
+    step: Callable[[str, memoryview, int, int, Expectation], Walk] = walk,
+) -> Walk:
+    """The walk over ``data``; at offset 0 the header is checked first, and belongs to the run with the first commit.
+    ``step``: the walk to take."""
     if offset:
         return step(name, data, offset, 0, expect)
     named = _NAMES.require_sequence(name)

@@ -11,16 +11,16 @@ from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from litelog.dataclass import dataclass
-from litelog.formats.columns import Columns
 from litelog.formats.litelog.encoding import CHECKSUM_BYTES, FRAME_BYTES, HEADER, KEYED, STAMPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import numpy as np
     import numpy.typing as npt
+
+    from litelog.formats.columns import Columns
 
 MOST_RECORDS = 256
 """The number of records up to which plain numbers are faster than arrays; measured."""
@@ -75,6 +75,10 @@ class SmallCommit:
 
     def columns(self, first: int) -> Columns:
         """All records; the first one has sequence ``first``."""
+        import numpy as np  # noqa: PLC0415 - a daemon only checks
+
+        from litelog.formats.columns import Columns  # noqa: PLC0415 - as above
+
         count, start = len(self.value_lengths), self.key_start
         key_starts = key_lengths = None
         if self.key_lengths is not None:
@@ -100,6 +104,8 @@ def _layout(count: int, kind: str) -> struct.Struct:
 
 
 def _numbers(numbers: Iterable[int]) -> npt.NDArray[np.int64]:
+    import numpy as np  # noqa: PLC0415 - as above
+
     return np.array(tuple(numbers), np.int64)
 
 

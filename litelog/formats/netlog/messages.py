@@ -21,7 +21,7 @@ from litelog.codec.compression import decompress_gzip, peek_gzip
 from litelog.codec.framed_snappy import decompress_framed_snappy
 from litelog.formats.frame_chain import find_frames, read_numbers
 from litelog.formats.log_format import MAX_COMMIT_BYTES
-from litelog.native.walks import Checksum, FrameLayout
+from litelog.native.layouts import Checksum, FrameLayout
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -22,7 +22,7 @@ from litelog.formats.columns import LONG_RUN_BYTES
 from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE, TailCheck, check_tail
 from litelog.formats.frame_chain import take_frames
 from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
-from litelog.native.walks import Checksum, Field, FrameLayout
+from litelog.native.layouts import Checksum, Field, FrameLayout
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from litelog.codec.checksum import crc32c
 from litelog.formats.frame_chain import FEW_COMMITS, MOST_ALIKE, find_frames
-from litelog.native.walks import Checksum, FrameLayout
+from litelog.native.layouts import Checksum, FrameLayout
 
 LENGTH_AT, OTHER_BYTES = 5, 13
 

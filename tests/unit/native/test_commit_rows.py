@@ -19,7 +19,7 @@ from litelog.formats.litelog.commit_columns import Bodies
 from litelog.formats.litelog.commit_walk import FEW_BYTES, walk
 from litelog.formats.litelog.encoding import CHECKSUM_BYTES, FRAME_BYTES, HEADER
 from litelog.formats.log_format import MAX_SEQUENCE
-from litelog.native.commit_rows import TakenCommits, check_commits, take_commits
+from litelog.native.commit_rows import TakenCommits, check_bodies, check_commits, find_commits, take_commits
 from litelog.native.library import has_fast_checksums, load, without_library
 from tests.sampling import examples
 
@@ -84,11 +84,12 @@ def check(data: bytes, start: int = 0, sequence: int | None = FIRST, epoch: int 
     checked = check_commits(memoryview(data), start, sequence, epoch, MAX_COMMIT_BYTES)
     assert (checked is None) == (taken is None)
     if checked is not None and taken is not None:
-        bounds = (len(taken.positions), taken.positions[-1], taken.end, taken.bodies.columns.shape[1])
+        run = taken.run
+        bounds = (len(run.positions), run.positions[-1], run.end, taken.bodies.columns.shape[1])
         assert (checked.commits, checked.last, checked.end, checked.records) == bounds
-        assert (checked.next, checked.epoch) == (taken.next, taken.epoch)
-        assert (checked.lowest, checked.highest) == (taken.bodies.lowest, taken.bodies.highest)
-        assert checked.crc == crc32c(data[: taken.end])
+        assert (checked.next, checked.epoch, (checked.lowest, checked.highest)) == (run.next, run.epoch, run.times)
+        assert checked.crc == crc32c(data[: run.end])
+    assert find_commits(memoryview(data), start, sequence, epoch, MAX_COMMIT_BYTES) == (taken and taken.run)
     with without_library():
         bounds = find_slowly(data, start, sequence, epoch)
         if len(bounds) == 1:
@@ -99,11 +100,14 @@ def check(data: bytes, start: int = 0, sequence: int | None = FIRST, epoch: int 
         newest = HEADER.unpack_from(data, bounds[-2])[1]
         begin = HEADER.unpack_from(data, start)[0]
         assert taken is not None
-        assert (taken.positions, taken.end) == (bounds[:-1], bounds[-1])
-        assert (taken.next, taken.epoch) == (first + count, newest)
-        assert (taken.bodies.lowest, taken.bodies.highest) == bodies.time_range()
+        assert (taken.run.positions, taken.run.end) == (bounds[:-1], bounds[-1])
+        assert (taken.run.next, taken.run.epoch) == (first + count, newest)
+        assert (taken.bodies.lowest, taken.bodies.highest) == taken.run.times == bodies.time_range()
         assert as_lists(taken) == lists_of(bodies.columns(begin))
-    return len(taken.positions)
+    records = taken.run.next - begin
+    assert check_bodies(memoryview(data), taken.run.positions, records) == taken.run.times
+    assert check_bodies(memoryview(data), taken.run.positions, records + 1) is None
+    return len(taken.run.positions)
 
 
 def as_lists(taken: TakenCommits) -> list[object]:

@@ -14,8 +14,8 @@ from litelog.formats.kafka import record_columns
 from litelog.formats.kafka.record_columns import find_records
 from litelog.formats.redis_aof.command_lines import MIN_COMMAND_BYTES, find_commands, name_number
 from litelog.native import walks
+from litelog.native.layouts import Checksum, FrameLayout
 from litelog.native.library import has_fast_checksums, load, without_library
-from litelog.native.walks import Checksum, FrameLayout
 from tests.builders.kafka_log import write_record
 from tests.sampling import examples
 
