@@ -181,18 +181,17 @@ class WalFeed:
         its writer may have rewritten, is not compared."""
         served, place = self._served, self._place
         source, end = served.log.source, served.buffer.view.end
-        if end is not None and end.index == place.index:
-            name = end.file
-        else:
-            name = "" if rewrites_finished(source.format) else served.find_file(place) or ""
-        if not name:
-            return
         start = max(0, place.offset - wal_stream.BEFORE_BYTES)
-        with (
-            suppress(FileNotFoundError),
-            SegmentFolder(source.folder, source.format, self._clock, reports=False).open(name) as opened,
-        ):
-            if opened.sha256(start, place.offset) != digest:
+        with suppress(FileNotFoundError):  # also if the whole folder is gone: a mirror gets what is elsewhere
+            if end is not None and end.index == place.index:
+                name = end.file
+            else:
+                name = "" if rewrites_finished(source.format) else served.find_file(place) or ""
+            if not name:
+                return
+            with SegmentFolder(source.folder, source.format, self._clock, reports=False).open(name) as opened:
+                found = opened.sha256(start, place.offset)
+            if found != digest:
                 raise ForkedError(served.name, f"its bytes before {place} are not those of the mirror")
 
     async def _note_mirror(self, name: str, position: Position) -> None:
@@ -296,7 +295,8 @@ class WalFeed:
         source, name = served.log.source, None
         is_shipped = served.is_acknowledged(Position(place.generation, place.index + 1, 0))
         if file and (place.index == first.index or not is_shipped):
-            name = name_before(source.folder, source.format, file, first.index - place.index)
+            with suppress(FileNotFoundError):  # the folder is gone, and the replica may have the name
+                name = name_before(source.folder, source.format, file, first.index - place.index)
         known = self._known
         if known is not None and (not known.file or (known.index, known.offset) != (place.index, place.offset)):
             known = None

@@ -342,16 +342,18 @@ class LimitedConnection(asyncio.Protocol):
         return bool(here and there and here[0] == there[0])
 
     def unsent_bytes(self) -> int:
-        """How many bytes were written that the client's machine has not taken yet: here, and in the system's buffer."""
+        """How many bytes were written that the client's machine has not taken yet: here, and in the system's buffer.
+        Any thread may call it."""
         transport = self._transport
         assert isinstance(transport, asyncio.Transport)
         held = transport.get_write_buffer_size()
         channel = transport.get_extra_info("socket")
-        if held or channel is None or channel.fileno() < 0:
+        descriptor = -1 if channel is None else channel.fileno()  # once: the event loop may close it meanwhile
+        if held or descriptor < 0:
             return held
         queued = array("i", [0])
         with suppress(OSError):  # a system without this request
-            fcntl.ioctl(channel.fileno(), termios.TIOCOUTQ, queued)
+            fcntl.ioctl(descriptor, termios.TIOCOUTQ, queued)
         return queued[0]
 
     async def break_off(self) -> None:

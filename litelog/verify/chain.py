@@ -62,7 +62,7 @@ class ChainSegment:
     """CRC-32C of [0, length). Over commits that end with their own CRC-32C it depends only on their lengths."""
     parts: Sequence[ChainPart] = ()
     """What is known of the bytes of each WAL segment: of all of them, or of the last commits of those whose contents
-    were not read."""
+    were not read. Empty if the log is not compared."""
     digest: str | None = None
     """SHA-256, hex, of [0, length), if the log segment went up sealed."""
 
@@ -220,8 +220,9 @@ class Chain:
         elif header.index >= self._subject.covered:
             entry = self._subject.known(header.index) if header.sealed is not None else None
             if entry is None:
-                self._add_to_segment(header, _part_of(read, header))
+                self._add_to_segment(header, _part_of(read, header) if self._tools.reader.digests_content else None)
             else:
+                self._parts.pop(header.index, None)
                 facts = (header.index, header.file, entry.length, entry.crc)
                 self.segments[header.index] = ChainSegment(*facts, digest=entry.digest)
         self._here.advance(header, read.key, "" if read.problems else read.digest or "")

@@ -80,7 +80,7 @@ class WalReader:
         self._store = store
         self._scope = scope
         self._formats = formats
-        self._digests_content = digests_content
+        self.digests_content = digests_content
         self.always: Position | None = None
         """The WAL segment whose contents are always read, also if it is not in the sample."""
 
@@ -141,7 +141,7 @@ class WalReader:
             return WalRead(position, size, problems=(anomaly_of(key, error),))
         problems = [] if len(body) == size else [_other_size(key, size, len(body))]
         header, epoch, content = None, None, 0
-        hashed = hashlib.sha256() if self._digests_content else None
+        hashed = hashlib.sha256() if self.digests_content else None
         content_digest = None
         try:
             segment = wal_segment.decode(key, body)

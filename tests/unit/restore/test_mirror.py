@@ -16,6 +16,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("urllib3")
 
 from litelog.errors import ConfigError, CorruptCommitError, DivergedError, LitelogError, LockedError
+from litelog.live import live_buffer
 from litelog.log.mirror_note import MIRROR_NAME
 from litelog.log.writer import LOCK_NAME, LogWriter
 from litelog.restore import mirror as mirror_module
@@ -336,6 +337,25 @@ def test_a_log_that_ended_earlier_and_continues_in_another_log_segment_is_a_fork
         with opened_mirror(url, {}, str(out)) as mirror, pytest.raises(DivergedError, match="bytes, and the log's"):
             mirror.join()
         assert held(out) == before
+
+
+@pytest.mark.parametrize("held_bytes", [1, live_buffer.HELD_BYTES])
+def test_a_mirror_gets_what_a_source_without_its_folder_still_has(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, held_bytes: int
+) -> None:
+    """The disk of the log is gone. The daemon has what its buffer holds, and the replica what the buffer dropped."""
+    monkeypatch.setattr(live_buffer, "HELD_BYTES", held_bytes)
+    out = tmp_path / "out"
+    log.roll(3)
+    with serving(tmp_path, log) as (watched, url), opened_mirror(url, {}, str(out)) as mirror:
+        catch_up(mirror, log, out)
+        for _ in range(2):
+            log.append(2)
+            log.roll(2)
+        for end in ("acknowledged", "durable"):
+            wait_until(lambda end=end: watched.ask("/logs/log").json[end] == log.next)
+        shutil.move(log.folder, tmp_path / "gone")
+        catch_up(mirror, log, out)
 
 
 def test_other_commits_of_the_same_size_are_a_fork_though_no_replica_has_them(tmp_path: Path, log: LogBuilder) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -99,3 +100,22 @@ def test_a_large_piece_and_an_empty_one_are_for_the_loop() -> None:
             return client.recv(1 << 16)
 
     assert asyncio.run(run()) == FIRST + b"4\r\nfour\r\n"
+
+
+def test_a_connection_that_is_closed_in_another_thread_has_nothing_unsent() -> None:
+    """The event loop may close it at any moment while the thread that publishes a run looks at it."""
+    mine, client = socket.socketpair()
+    numbers = [mine.fileno(), -1]
+    mine.close()
+    client.close()
+
+    class Closing(asyncio.Transport):
+        def get_write_buffer_size(self) -> int:
+            return 0
+
+        def get_extra_info(self, name: str, default: object = None) -> object:
+            return SimpleNamespace(fileno=lambda: numbers.pop(0)) if name == "socket" else default
+
+    connection = LimitedConnection(ConnectionLimits(), Answering())
+    connection._transport = Closing()
+    assert connection.unsent_bytes() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +11,13 @@ from litelog.errors import SourceMissingError
 from litelog.log.writer import LogWriter
 from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_key
+from litelog.verify import chain
+from litelog.verify.chain import ChainPart
 from litelog.verify.findings import Scope, Watch
 from litelog.verify.local_compare import check_log, compare_logs
+from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import Daemon
+from tests.builders.log_builder import make_log
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_segment, make_unfinished
 from tests.builders.verify_helper import LOG, found, kinds, verified, write_log
 
@@ -67,6 +73,22 @@ def test_other_commits_of_the_same_size_differ(sealed_and_wal: tuple[ReplicaBuil
     report = verified(builder.store, against=str(log))
     assert found(report) == [("differs", report.anomalies[0].key)]
     assert f"other bytes of {segment.name}" in report.anomalies[0].what
+
+
+@pytest.mark.parametrize("is_compared", [False, True])
+def test_what_is_compared_is_held_only_for_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_compared: bool
+) -> None:
+    """A replica may have very many WAL segments."""
+    log, store, held = make_log(tmp_path / "log"), MemoryStore(), list[object]()
+    log.roll(1)
+    with closing(Daemon(log, store, str(tmp_path / "state"))) as daemon:
+        for _ in range(3):
+            daemon.sync()
+            log.append(1)
+    monkeypatch.setattr(chain, "ChainPart", lambda *facts: held.append(facts) or ChainPart(*facts))
+    assert verified(store, against=log.folder if is_compared else None).anomalies == ()
+    assert bool(held) is is_compared
 
 
 def test_a_log_with_less_data_than_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
