@@ -69,12 +69,10 @@ def address_of(buffer: Any) -> int:
     counts for a small piece. BufferError if the bytes do not lie one after the other."""
     if buffer is None:
         return 0
-    if type(buffer) is memoryview:
-        return ctypes.addressof(_BYTE(buffer)) if buffer.nbytes and not buffer.readonly else _address_of_view(buffer)
-    if buffer.flags.writeable and buffer.nbytes:
-        return ctypes.addressof(_BYTE(buffer.data))
-    found: int = buffer.__array_interface__["data"][0]
-    return found
+    view = buffer if type(buffer) is memoryview else buffer.data
+    if view.nbytes and not view.readonly and view.c_contiguous:
+        return ctypes.addressof(_BYTE(view))
+    return _address_of_view(view)
 
 
 def _address_of_view(data: memoryview) -> int:

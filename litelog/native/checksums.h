@@ -9,7 +9,10 @@ struct crc {
 };
 
 static struct crc crc32c = {.polynomial = 0x82F63B78}, crc32 = {.polynomial = 0xEDB88320};
-static int can_fold, can_fold_pairs, can_fold_wide;
+static int can_fold;
+#if defined(__x86_64__)
+static int can_fold_pairs, can_fold_wide;
+#endif
 static uint32_t moves[4][256]; /* factors that move a CRC-32C by up to 2**32 words of eight bytes: see prepare_moves */
 
 /* Older versions of GCC compile the instruction for registers of 32 bytes only together with AVX-512. */

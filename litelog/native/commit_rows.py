@@ -146,7 +146,7 @@ def _find(
         return None
     keyed = bool(flags & _KEYED)
     columns = _make_columns(total, keyed=keyed) if with_columns else None
-    numbers, run[0], run[_EPOCH] = make_numbers(2 * capacity + 1), expected, epoch - (epoch > _MAX) * (_MOST_EPOCH + 1)
+    numbers, run[0], run[_EPOCH] = make_numbers(2 * capacity + 1), expected, _as_signed(epoch)
     places = address_of(numbers)
     into = (address_of(columns), total, places, places + _WORD_BYTES * (capacity + 1), capacity, at)
     found = take(source, size, start, most_bytes, keyed, *into)

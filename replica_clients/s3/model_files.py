@@ -12,6 +12,7 @@ import gzip
 import json
 import os
 import re
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,6 @@ CLIENTS = ("s3", "signin", "sso", "sso-oidc", "sts")
 """The services of which botocore makes clients here: S3, and those from which it gets credentials."""
 
 _ENDPOINTS, _DESCRIPTION = f"{os.sep}endpoints", f"{os.sep}service-2"
-_OF_S3 = f"{os.sep}s3{os.sep}"
 
 
 class ServiceLoader(Loader):  # type: ignore[misc]  # botocore has no types
@@ -84,7 +84,7 @@ class ModelFiles:
 
 def _load_file(path: str) -> Any:
     """Load what botocore's own loader returns for ``path``, the name of a file without its ending, less the unused
-    parts."""
+    parts; all of it if they are not where they are expected. Raises JSONDecodeError."""
     if os.path.isfile(f"{path}.json"):
         with open(f"{path}.json", "rb") as file:
             content = file.read()
@@ -94,10 +94,12 @@ def _load_file(path: str) -> Any:
     else:
         return None
     text = content.decode()
-    if path.endswith(_ENDPOINTS):
-        return _read_endpoints(text)
-    if path.endswith(_DESCRIPTION):
-        return _read_service(text) if _OF_S3 in path else json.loads(text, object_pairs_hook=_without_documentation)
+    with suppress(LookupError, ValueError):  # another botocore may describe them in another way
+        if path.endswith(_ENDPOINTS):
+            return _read_endpoints(text)
+        if path.endswith(_DESCRIPTION):
+            is_s3 = os.path.basename(os.path.dirname(os.path.dirname(path))) == "s3"
+            return _read_service(text) if is_s3 else json.loads(text, object_pairs_hook=_without_documentation)
     return json.loads(text)
 
 
@@ -146,8 +148,8 @@ def _read_service(text: str) -> dict[str, Any]:
 
 
 class _Walk:
-    """Walks through a text in JSON, and holds only the value that it reads. Documentation is empty in
-    what it returns. Raises JSONDecodeError."""
+    """Walks through a text in JSON, and holds only the value that it reads. Documentation is empty in what it returns.
+    Raises JSONDecodeError, or IndexError if the text is cut off."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from litelog.native.calls import call, make_numbers, read
+from litelog.native.calls import address_of, call, make_numbers, read
 
 CONTENT = b"0123456789abcdef"
 
@@ -33,9 +33,21 @@ def test_whole_bytes_are_given_as_they_are() -> None:
     assert read(memoryview(CONTENT)) is CONTENT
 
 
-def test_bytes_that_do_not_lie_one_after_the_other_are_refused() -> None:
+@pytest.mark.parametrize(
+    "data",
+    [
+        memoryview(CONTENT)[::2],
+        memoryview(bytearray(CONTENT))[::2],
+        np.zeros(9, "u1")[::2],
+        np.frombuffer(CONTENT, "u1")[::2],
+    ],
+    ids=["bytes", "writable", "an array", "a read-only array"],
+)
+def test_bytes_that_do_not_lie_one_after_the_other_are_refused(data: Any) -> None:
     with pytest.raises(BufferError):
-        read(memoryview(CONTENT)[::2])
+        address_of(data)
+    with pytest.raises(BufferError):
+        read(memoryview(data))
 
 
 def test_numbers_are_written_where_they_lie() -> None:

@@ -101,13 +101,44 @@ def test_more_folders_are_searched_first(tmp_path: Path) -> None:
     assert loader.load_service_model("sts", "service-2", "2099-01-01") == {"shapes": {}}
 
 
-@pytest.mark.parametrize("content", ['{"operations": [}', '{"operations" {}}', '["shapes"]', '{"shapes": {'])
-def test_a_description_that_is_no_json_is_refused(content: str, tmp_path: Path) -> None:
-    place = tmp_path / "s3" / "service-2"
-    place.parent.mkdir()
+def description(folder: Path, service: str, content: str) -> str:
+    """The name of a description of a service in ``folder``, as a loader asks for it."""
+    place = folder / service / "2099-01-01" / "service-2"
+    place.parent.mkdir(parents=True)
     place.with_suffix(".json").write_text(content)
-    with pytest.raises((ValueError, IndexError)):
-        ModelFiles().load_file(str(place))
+    return str(place)
+
+
+@pytest.mark.parametrize("content", ['{"operations": [}', '{"operations" {}}', '{"shapes": {', '{"shapes": {}'])
+def test_a_description_that_is_no_json_is_refused(content: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="line 1 column"):
+        ModelFiles().load_file(description(tmp_path, "s3", content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ["shapes"],
+        {"shapes": {}},
+        {"operations": [{"name": "GetObject"}], "shapes": {}},
+        {"operations": {"GetObject": {"input": {"shape": "elsewhere"}}}, "shapes": {}},
+    ],
+)
+def test_a_description_of_another_layout_is_loaded_as_it_is(content: object, tmp_path: Path) -> None:
+    assert ModelFiles().load_file(description(tmp_path, "s3", json.dumps(content))) == content
+
+
+def test_endpoints_of_another_layout_are_loaded_as_they_are(tmp_path: Path) -> None:
+    content = {"partitions": {"aws": {"services": {"ec2": {}}}}}
+    (tmp_path / "endpoints.json").write_text(json.dumps(content))
+    assert ModelFiles().load_file(str(tmp_path / "endpoints")) == content
+
+
+def test_only_the_folder_of_a_service_says_which_it_is(tmp_path: Path) -> None:
+    """botocore may lie below a folder named ``s3``. The other services keep all operations there, too."""
+    content = {"operations": {"AssumeRole": {}, "PutObject": {}}, "shapes": {}}
+    kept = [ModelFiles().load_file(description(tmp_path / "s3", name, json.dumps(content))) for name in ("sts", "s3")]
+    assert kept == [content, {"operations": {"PutObject": {}}, "shapes": {}}]
 
 
 def test_a_file_that_is_not_there_is_nothing(tmp_path: Path) -> None:
