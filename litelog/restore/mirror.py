@@ -233,13 +233,17 @@ class Mirror:
 
         Returns whether more may follow at once: it came while this waited, or the fallback had any. Raises as ``run``.
         """
+        try:
+            return self._take_step(wait_seconds)
+        except RestoreStoppedError:
+            self._end = self._place or self._end
+            return False
+
+    def _take_step(self, wait_seconds: float) -> bool:
         before = self._end
         try:
             has_moved = self._follow_source(wait_seconds)
             self._end, self._away, self._is_away_logged = self._place, False, False
-        except RestoreStoppedError:
-            self._end = self._place or self._end
-            return False
         except (NothingToRestoreError, StoreError) as error:
             if isinstance(error, NotSupportedError) or not self._follow_fallback(error):
                 raise

@@ -16,6 +16,7 @@ from litelog.errors import NothingToRestoreError
 from litelog.log.mirror_note import MIRROR_NAME
 from litelog.log.writer import LOCK_NAME
 from litelog.restore.choose_replica import DivergedReplicasError
+from litelog.restore.mirror import Mirror
 from litelog.restore.opened_mirror import opened_mirror
 from litelog.stores import retrying_store
 from litelog.stores.retrying_store import RetryPolicy
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from litelog.restore.mirror import Mirror
+    from litelog.objects.position import Position
+    from litelog.stores.replica_client import ReplicaClient
 
 pytestmark = pytest.mark.slow
 
@@ -117,6 +119,35 @@ def test_a_replica_that_could_not_be_followed_is_named_while_the_daemon_is_there
         catch_up(mirror, log, out)
     said = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "replica-skipped"]
     assert [line.startswith(f"skipped {mistyped}: ") for line in said] == [True]
+
+
+def test_a_stop_ends_a_step_while_a_replica_is_followed(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, stop, follow = tmp_path / "out", threading.Event(), Mirror._follow
+
+    def stop_and_follow(mirror: Mirror, client: ReplicaClient) -> Position | None:
+        stop.set()
+        return follow(mirror, client)
+
+    log.roll(3)
+    with serving(tmp_path, log) as (watched, addr):
+        opened = opened_mirror(
+            f"http://{addr}/logs/log", {}, str(out), replicas=[(f"file://{tmp_path}/first", {})], stop=stop
+        )
+        with opened as mirror:
+            catch_up(mirror, log, out)
+            before = held(out)
+            log.append(2)
+            watched.replicator.barrier(None, None, WAIT_SECONDS)
+            watched.__exit__()
+            with monkeypatch.context() as patch:
+                patch.setattr(Mirror, "_follow", stop_and_follow)
+                assert not mirror.step(0.0)
+            assert stop.is_set()
+            assert held(out) == before
+            stop.clear()
+            catch_up(mirror, log, out)
 
 
 def test_a_mirror_begins_and_continues_without_its_daemon(tmp_path: Path, log: LogBuilder) -> None:
