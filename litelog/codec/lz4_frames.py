@@ -32,6 +32,7 @@ from litelog.codec.page_buffer import make_page_buffer
 from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 from litelog.native import lz4_frame
+from litelog.native.calls import address_of, make_bytes
 from litelog.native.lz4_frame import MadeFrame
 
 if TYPE_CHECKING:
@@ -300,14 +301,11 @@ class BlockDecompressor:
 
     def __call__(self, block: memoryview, size: int, into: memoryview | None = None) -> memoryview:
         """As ``decompress_by_package``. ``into``: receives the content, and has ``size`` bytes; None: a new buffer."""
-        import numpy as np  # noqa: PLC0415 - what reads only small objects starts without it
-
-        content = np.empty(size, np.uint8) if into is None else np.frombuffer(into, np.uint8)
-        source = np.frombuffer(block, np.uint8)
-        written = self._call(source.ctypes.data, content.ctypes.data, len(source), size)
+        content = memoryview(make_bytes(size)) if into is None else into
+        written = self._call(address_of(block), address_of(content), len(block), size)
         if written < 0:
             raise RuntimeError(f"a bad block, at or before its byte {-written}")
-        return (content.data if into is None else into)[:written]
+        return content[:written]
 
 
 def _header_checksum(descriptor: Buffer) -> int:

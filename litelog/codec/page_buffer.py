@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from litelog.native.calls import address_of, make_bytes
+
 PAGE_BYTES = 4096
 """The bytes of a page. Disks with larger blocks than that take no bytes past the page cache."""
 
@@ -11,16 +13,12 @@ def make_page_buffer(size: int, offset: int = 0) -> memoryview:
 
     A byte whose offset in the file is a multiple of PAGE_BYTES has such an address, too.
     """
-    import numpy as np  # noqa: PLC0415 - what reads only small objects starts without it
-
-    room = np.empty(size + PAGE_BYTES, np.uint8)
-    skipped = (offset - room.ctypes.data) % PAGE_BYTES
-    return room[skipped : skipped + size].data
+    room = memoryview(make_bytes(size + PAGE_BYTES))
+    skipped = (offset - address_of(room)) % PAGE_BYTES
+    return room[skipped : skipped + size]
 
 
 def lies_in_pages(data: memoryview, offset: int) -> bool:
     """Whether ``data``, which is not empty, lies as ``make_page_buffer`` has it: the bytes of a file from ``offset``
     on."""
-    import numpy as np  # noqa: PLC0415 - as above
-
-    return (np.frombuffer(data, np.uint8).ctypes.data - offset) % PAGE_BYTES == 0
+    return (address_of(data) - offset) % PAGE_BYTES == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 import sys
 from array import array
 from collections.abc import Callable
@@ -203,6 +204,21 @@ EACH_DECOMPRESSOR = pytest.mark.parametrize("decompress", [block_decompressor(),
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere extensions keep to themselves what they are made of")
 def test_the_faster_decompressor_is_found() -> None:
     assert isinstance(block_decompressor(), BlockDecompressor)
+
+
+@pytest.mark.slow
+def test_frames_are_decompressed_into_pages_without_numpy() -> None:
+    """It would take half of the time of a small command."""
+    script = """
+import sys
+from litelog.codec.lz4_frames import compress_frame, decompress_joined, walk_frames
+from litelog.codec.page_buffer import lies_in_pages
+body = compress_frame(b"a" * 5000) + compress_frame(b"b" * 5000)
+found = decompress_joined(body, list(walk_frames(body)), 100)
+print(found == b"a" * 5000 + b"b" * 5000, lies_in_pages(found, 100), "numpy" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True", "False"]
 
 
 @EACH_DECOMPRESSOR
