@@ -19,7 +19,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, ProtocolError, SSLError
 
 from litelog.errors import ConfigError, NotFoundError, StoreError
-from litelog.objects.wal_stream import StreamError, read_stream
+from litelog.objects.wal_stream import BEFORE_HEADER, SEGMENT_HEADER, MirrorEnd, StreamError, read_stream
 from litelog.stores.object_store import ByteRange, NotSupportedError, ObjectInfo, require_key, require_prefix
 from litelog.system.tokens import read_token
 from replica_clients.tls_errors import explain_tls
@@ -234,14 +234,13 @@ class HttpStore:
             raise StoreError("wait for", "a mirror", f"the answer does not say where it is: {error}") from error
 
     def stream_wal(
-        self, position: Position, seconds: float, limit: int, mirror: str | None, before: str | None
+        self, position: Position, seconds: float, limit: int, mirror: str | None, before: MirrorEnd | None
     ) -> Iterator[WalSegment | StreamError]:
         """Yield the log's WAL segments as the daemon has them, and then the reason if the stream ended early."""
         named = {} if mirror is None else {"mirror": mirror}
         query = urlencode({"from": str(position), "wait": f"{seconds:.3f}s", "limit": limit, **named})
-        path, headers = f"/wal?{query}", {} if before is None else {"litelog-before": before}
         until = seconds + self._read_seconds
-        answer = self._send("GET", "stream", str(position), path, headers, read_seconds=until)
+        answer = self._send("GET", "stream", str(position), f"/wal?{query}", _headers_of(before), read_seconds=until)
         if answer.status in (409, 410):
             yield StreamError(answer.status, _read_message(answer))
             return
@@ -365,6 +364,13 @@ class _Stream(io.RawIOBase):
         self._answer.close()
         self._answer.release_conn()
         super().close()
+
+
+def _headers_of(before: MirrorEnd | None) -> Mapping[str, str]:
+    """The headers that state what a mirror has before its position."""
+    before = before or MirrorEnd()
+    stated = {BEFORE_HEADER: before.digest, SEGMENT_HEADER: before.segment}
+    return {name: str(value) for name, value in stated.items() if value is not None}
 
 
 def _read_message(answer: BaseHTTPResponse) -> str:

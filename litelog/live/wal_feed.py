@@ -22,17 +22,17 @@ from litelog.dataclass import dataclass
 from litelog.errors import LitelogError, NotFoundError, PrunedError
 from litelog.events import fields
 from litelog.formats import FinishedTail
-from litelog.formats.capabilities import rewrites_finished
 from litelog.live.buffer_news import PLACE_SECONDS, BufferNews, ForkedError
 from litelog.live.encoding import piece_size
+from litelog.live.mirror_check import require_before
 from litelog.live.past_runs import PastRuns, end_of
 from litelog.live.served_log import name_before
-from litelog.log.source import SegmentFolder
 from litelog.log.source_position import make_run
 from litelog.objects import wal_segment, wal_stream
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
 from litelog.objects.wal_segment import MAX_HEADER_BYTES
+from litelog.objects.wal_stream import MirrorEnd
 from litelog.shipping.wal_encoder import make_header
 from litelog.stores.object_store import ByteRange
 
@@ -75,8 +75,8 @@ class WalRequest:
     """End after about this many bytes."""
     mirror: str | None = None
     """The name of the mirror that asks, which is durable up to the position."""
-    before: str | None = None
-    """SHA-256, hex, of the last BEFORE_BYTES that it has before the position in its log segment."""
+    before: MirrorEnd = MirrorEnd()
+    """What it has before the position."""
 
     @property
     def waits(self) -> bool:
@@ -155,9 +155,9 @@ class WalFeed:
         request, loop = self._request, asyncio.get_running_loop()
         with self._news as news:
             await news.require_begun()
-            if request.before is not None:
+            if request.before != MirrorEnd():
                 await self._require_reached()
-                await asyncio.to_thread(self._require_before, request.before)
+                await asyncio.to_thread(require_before, self._served, self._place, request.before, self._clock)
             if request.mirror is not None:
                 await self._note_mirror(request.mirror, request.position)
             deadline = loop.time() + request.wait
@@ -175,24 +175,6 @@ class WalFeed:
                         yield wal_stream.sign_of_life()
                 elif self._reader.sent_bytes or not await news.wait(deadline - loop.time()):
                     return
-
-    def _require_before(self, digest: str) -> None:
-        """Raise ForkedError if the folder has other bytes before the place than the reader. What the folder dropped, or
-        its writer may have rewritten, is not compared."""
-        served, place = self._served, self._place
-        source, end = served.log.source, served.buffer.view.end
-        start = max(0, place.offset - wal_stream.BEFORE_BYTES)
-        with suppress(FileNotFoundError):  # also if the whole folder is gone: a mirror gets what is elsewhere
-            if end is not None and end.index == place.index:
-                name = end.file
-            else:
-                name = "" if rewrites_finished(source.format) else served.find_file(place) or ""
-            if not name:
-                return
-            with SegmentFolder(source.folder, source.format, self._clock, reports=False).open(name) as opened:
-                found = opened.sha256(start, place.offset)
-            if found != digest:
-                raise ForkedError(served.name, f"its bytes before {place} are not those of the mirror")
 
     async def _note_mirror(self, name: str, position: Position) -> None:
         """Note that a mirror is durable up to ``position``."""

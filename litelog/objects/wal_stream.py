@@ -12,7 +12,10 @@ Specified in litelog/live/README.md#wal-segments.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import os
+import re
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote, unquote_to_bytes
 
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
 from litelog.codec.lz4_frames import skippable_frame
@@ -41,6 +44,13 @@ BEFORE_BYTES = 4 << 10
 """A mirror states the SHA-256 of so many bytes before its position, or of all that its log segment has there. The
 CRC-32C of commits that end with their own does not show what they hold."""
 
+BEFORE_HEADER, SEGMENT_HEADER = "litelog-before", "litelog-segment-before"
+"""The headers in which a mirror states that, and the same of the end of the log segment before."""
+
+DIGEST = re.compile("[0-9a-f]{64}")
+SEGMENT_BEFORE = re.compile("(?P<digest>[0-9a-f]{64}) (?P<size>[0-9]{1,18}) (?P<file>[^ ]{1,765})")
+"""A log segment in SEGMENT_HEADER. Its name is percent-encoded."""
+
 _LIMITS = JsonLimits(size=MAX_ANNOUNCEMENT_BYTES, values=32, texts=32, containers=4, depth=2)
 _HEAD_BYTES = 8
 _READ_BYTES = 1 << 20
@@ -52,6 +62,38 @@ class StreamError:
 
     http_status: int
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBefore:
+    """The end of a finished log segment, as a mirror has it."""
+
+    file: str
+    size: int
+    digest: str
+    """SHA-256, hex, of its last BEFORE_BYTES, or of all that it has."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError."""
+        match = SEGMENT_BEFORE.fullmatch(text)
+        if match is None:
+            raise ValueError("must be a SHA-256 in hex, a size in bytes and a percent-encoded name")
+        return cls(os.fsdecode(unquote_to_bytes(match["file"])), int(match["size"]), match["digest"])
+
+    def __str__(self) -> str:
+        return f"{self.digest} {self.size} {quote(os.fsencode(self.file), safe='')}"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorEnd:
+    """What a mirror has at its end, before its position."""
+
+    digest: str | None = None
+    """SHA-256, hex, of the last BEFORE_BYTES in the log segment of the position, or of all there; None: there are
+    none, or they are not to be compared."""
+    segment: SegmentBefore | None = None
+    """The log segment before, if that one has fewer than BEFORE_BYTES before the position."""
 
 
 def announced(position: Position, body: Sequence[Buffer], digest: str | None = None) -> list[Buffer]:

@@ -30,7 +30,7 @@ from litelog.events import fields, is_worth_logging
 from litelog.log.mirror_note import MirrorNote, mirror_note
 from litelog.log.writer import LOCK_NAME
 from litelog.objects.position import Position
-from litelog.objects.wal_stream import BEFORE_BYTES
+from litelog.objects.wal_stream import BEFORE_BYTES, MirrorEnd, SegmentBefore
 from litelog.restore.follow import CopyFollower
 from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.growing_copy import GrowingCopy
@@ -347,7 +347,7 @@ class Mirror:
         self._joined = None
         asked = self._clock.monotonic()
         try:
-            before = self._digest_before(place)
+            before = self._describe_end(place)
             for segment in self._client.stream_wal(place, wait_seconds, LIMIT_BYTES, self._name, before):
                 was_awaited = self._clock.monotonic() - asked >= LIVE_SECONDS
                 self._take(segment, place)
@@ -359,13 +359,24 @@ class Mirror:
             self._copy.flush()
             self._place = place
 
-    def _digest_before(self, place: Position) -> str | None:
-        """SHA-256 of the last bytes before ``place``, as ``stream_wal`` takes it; None if there are none."""
+    def _describe_end(self, place: Position) -> MirrorEnd:
+        """What the mirror has before ``place``, its end."""
         copy = self._copy
-        if not place.offset or copy.size != place.offset:
-            return None
-        length = min(place.offset, BEFORE_BYTES)
-        return hashlib.sha256(copy.read(copy.name, place.offset - length, length)).hexdigest()
+        if place.offset and copy.size != place.offset:
+            return MirrorEnd()
+        digest = self._digest_before(copy.name, place.offset) if place.offset else None
+        if place.offset >= BEFORE_BYTES or not place.index:
+            return MirrorEnd(digest)
+        is_begun = place.offset > 0 or not copy.size  # the newest log segment is the one of ``place``
+        name = copy.name_before(copy.name) if is_begun else copy.name
+        if not name:
+            return MirrorEnd(digest)
+        size = copy.size_of(name) or 0
+        return MirrorEnd(digest, SegmentBefore(name, size, self._digest_before(name, size)))
+
+    def _digest_before(self, name: str, end: int) -> str:
+        length = min(end, BEFORE_BYTES)
+        return hashlib.sha256(self._copy.read(name, end - length, length)).hexdigest()
 
     def _take(self, segment: WalSegment, place: Position) -> None:
         header = segment.header

@@ -23,6 +23,7 @@ from litelog.objects.consumer_position import LIMITS, read_evidence, read_move
 from litelog.objects.fields import number, optional
 from litelog.objects.layout import MAX_REVISION
 from litelog.objects.position import Position
+from litelog.objects.wal_stream import BEFORE_HEADER, DIGEST, SEGMENT_HEADER, MirrorEnd, SegmentBefore
 from litelog.server.permits import permit_of
 from litelog.stores.object_store import ByteRange
 from litelog.units import parse_duration
@@ -59,12 +60,6 @@ MIRRORS_PARAMETERS = ("sequence", "wait")
 
 MIRROR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}")
 """The name of a mirror."""
-
-
-BEFORE = "litelog-before"
-"""The header in which a mirror states the SHA-256 of what it has before the position."""
-
-DIGEST = re.compile("[0-9a-f]{64}")
 
 MOVE_FIELDS: Mapping[str, Reader[Any]] = {
     "revision": optional(number(0, MAX_REVISION + 1)),
@@ -174,7 +169,7 @@ def read_wal_request(request: Request) -> WalRequest:
         read_wait(query.get("wait", "0s")),
         read_number("limit", query["limit"]) if "limit" in query else None,
         _read_mirror(query.get("mirror")),
-        _read_before(request.headers.get(BEFORE)),
+        _read_before(request.headers),
     )
 
 
@@ -197,10 +192,14 @@ def _read_mirror(name: str | None) -> str | None:
     return name
 
 
-def _read_before(digest: str | None) -> str | None:
+def _read_before(headers: Mapping[str, str]) -> MirrorEnd:
+    digest, segment = headers.get(BEFORE_HEADER), headers.get(SEGMENT_HEADER)
     if digest is not None and not DIGEST.fullmatch(digest):
-        raise BadRequestError(f"{BEFORE}: must be a SHA-256 in hex")
-    return digest
+        raise BadRequestError(f"{BEFORE_HEADER}: must be a SHA-256 in hex")
+    try:
+        return MirrorEnd(digest, None if segment is None else SegmentBefore.parse(segment))
+    except ValueError as error:
+        raise BadRequestError(f"{SEGMENT_HEADER}: {error}") from None
 
 
 def _require_known(query: Iterable[str], known: Collection[str]) -> None:

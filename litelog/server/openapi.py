@@ -20,7 +20,8 @@ from litelog.live.held_records import HeldRecords
 from litelog.live.mirrors import MirrorStatus
 from litelog.live.served_log import LogFacts
 from litelog.objects.consumer_position import MOST_MOVE
-from litelog.server.log_requests import BEFORE, DIGEST, MIRROR
+from litelog.objects.wal_stream import BEFORE_HEADER, DIGEST, SEGMENT_HEADER
+from litelog.server.log_requests import MIRROR
 from litelog.server.report import VERSION, StatusReport, SyncReport
 from litelog.verify.local_report import LocalAnomalyKind
 from litelog.version import VERSION as RELEASE
@@ -412,9 +413,15 @@ OPERATIONS: tuple[Operation, ...] = (
             Parameter("limit", COUNT, "End after about this many bytes."),
             Parameter("mirror", {**TEXT, "pattern": f"^{MIRROR.pattern}$"}, "The name of the mirror that asks."),
             Parameter(
-                BEFORE,
+                BEFORE_HEADER,
                 {**TEXT, "pattern": f"^{DIGEST.pattern}$"},
                 "SHA-256 of the last 4,096 bytes that the mirror has before the position in its log segment.",
+                "header",
+            ),
+            Parameter(
+                SEGMENT_HEADER,
+                {**TEXT, "pattern": "^[0-9a-f]{64} [0-9]{1,18} [^ ]{1,765}$"},
+                "Of the log segment before: SHA-256 of its last 4,096 bytes, its size, and its name, percent-encoded.",
                 "header",
             ),
         ),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalSegment
+    from litelog.objects.wal_stream import MirrorEnd
 
 MAX_OBJECT_BYTES = 80 << 20
 """The largest object that a reader accepts, in bytes: the largest commit, incompressible, and some room. A WAL segment
@@ -236,7 +237,7 @@ class StreamsWal(Protocol):
     at the source, before they are in the replica."""
 
     def stream_wal(
-        self, position: Position, seconds: float, limit: int, mirror: str | None, before: str | None
+        self, position: Position, seconds: float, limit: int, mirror: str | None, before: MirrorEnd | None
     ) -> Iterator[WalSegment | StreamError]:
         """Yield the WAL segments from ``position`` on, each checked, and last why the stream ended early, if it did.
 
@@ -380,7 +381,7 @@ class ObjectReplicaClient:
             wait(seconds)
 
     def stream_wal(
-        self, position: Position, seconds: float, limit: int, mirror: str | None = None, before: str | None = None
+        self, position: Position, seconds: float, limit: int, mirror: str | None = None, before: MirrorEnd | None = None
     ) -> Iterator[WalSegment]:
         store = self.store.awaiting if isinstance(self.store, PassesWaiting) else self.store
         if not isinstance(store, StreamsWal):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import ClaimName, Generation, Position
     from litelog.objects.wal_segment import WalSegment
+    from litelog.objects.wal_stream import MirrorEnd
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,7 +89,7 @@ class ReplicaClient(Protocol):
         """
 
     def stream_wal(
-        self, position: Position, seconds: float, limit: int, mirror: str | None = None, before: str | None = None
+        self, position: Position, seconds: float, limit: int, mirror: str | None = None, before: MirrorEnd | None = None
     ) -> Iterator[WalSegment]:
         """The WAL segments from ``position`` on as a daemon sends them, which may not be in the replica yet.
 
@@ -97,8 +98,7 @@ class ReplicaClient(Protocol):
             seconds: How long to wait for the first one.
             limit: End after about this many bytes.
             mirror: The name of the mirror that asks, which is durable up to ``position``; None: nothing is mirrored.
-            before: SHA-256, hex, of the last BEFORE_BYTES before ``position`` in its log segment: the log has to have
-                the same; None: they are not compared.
+            before: What that mirror has before ``position``: the log has to have the same; None: it is not compared.
 
         Raises:
             NotSupportedError: No daemon serves the log there.

@@ -46,9 +46,11 @@ NO_LOG = (MIRROR_NAME, LOCK_NAME)
 
 
 @contextmanager
-def serving(tmp_path: Path, log: LogBuilder, sync_interval: float = 0.01) -> Iterator[tuple[Watched, str]]:
+def serving(
+    tmp_path: Path, log: LogBuilder, sync_interval: float = 0.01, addr: str = "127.0.0.1:0"
+) -> Iterator[tuple[Watched, str]]:
     pairs = [(log, [f"file://{tmp_path}/replica"])]
-    with Watched(tmp_path, pairs, {"serve": "all"}, sync_interval=sync_interval) as watched:
+    with Watched(tmp_path, pairs, {"serve": "all", "addr": addr}, sync_interval=sync_interval) as watched:
         watched.wait_until_ready()
         assert watched.service.address is not None
         yield watched, f"http://127.0.0.1:{watched.service.address.port}/logs/log"
@@ -383,6 +385,46 @@ def test_other_commits_of_the_same_size_are_a_fork_though_no_replica_has_them(tm
         with opened_mirror(url, {}, str(out)) as mirror, pytest.raises(DivergedError, match="are not those"):
             wait_until(lambda: [mirror.step(0.0), held(out) != before][1])
     assert held(out) == before
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_other_commits_up_to_the_same_boundary_are_a_fork(
+    tmp_path: Path, log: LogBuilder, beyond: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, for a mirror that has nothing of the newest log segment yet, or only ``beyond`` commits, which the log
+    has again."""
+    monkeypatch.setattr(mirror_module, "LIMIT_BYTES", 1)
+    out = tmp_path / "out"
+    log.roll(3)
+    with serving(tmp_path, log, sync_interval=10 * WAIT_SECONDS) as (watched, url):
+        for name in ("replica", "state"):
+            shutil.copytree(tmp_path / name, tmp_path / f"{name}-before")
+        first, end, following = log.name, len(log.texts[log.name]), log.next
+        with opened_mirror(url, {}, str(out)) as mirror:
+            log.append(3)
+            catch_up(mirror, log, out)
+            if beyond:
+                log.roll(beyond)
+                catch_up(mirror, log, out)
+            else:
+                log.roll(1)
+                wait_until(lambda: [mirror.step(0.0), mirror.position is not None and not mirror.position.offset][1])
+            watched.__exit__()
+            for name in ("replica", "state"):
+                shutil.rmtree(tmp_path / name)
+                (tmp_path / f"{name}-before").rename(tmp_path / name)
+            before, size, second = held(out), len(log.texts[first]), log.texts[log.name]
+            log.truncate(end, first)
+            log.next = following
+            log.write(b"".join(log.commit(tag=b"q") for _ in range(3)), first)
+            assert len(log.texts[first]) == size
+            log.next += 1
+            with serving(tmp_path, log, 10 * WAIT_SECONDS, url.split("/")[2]):
+                log.append(1)
+                with pytest.raises(DivergedError, match="are not those"):
+                    wait_until(lambda: [mirror.step(0.0), held(out) != before][1])
+            assert held(out) == before
+            assert log.texts[log.name].startswith(second)
 
 
 def test_a_copy_of_another_history_is_not_continued(tmp_path: Path, log: LogBuilder) -> None:
