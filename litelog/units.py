@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from calendar import monthrange
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
@@ -208,6 +207,8 @@ def _back_from(word: str, now: datetime) -> datetime | None:
 
 
 def _months_before(now: datetime, months: int) -> datetime:
+    from calendar import monthrange  # noqa: PLC0415 - few commands are given such a time
+
     year, month = divmod(12 * now.year + now.month - 1 - months, 12)
     return now.replace(year=year, month=month + 1, day=min(now.day, monthrange(year, month + 1)[1]))
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from litelog.errors import ConfigError, LitelogError
 from litelog.units import MAX_WRITTEN_SEQUENCE, StartKind, StartPoint, to_microseconds
@@ -18,6 +17,8 @@ from litelog.units import parse_start as parse_start_point
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
+
+    from click.shell_completion import CompletionItem
 
     from litelog.objects.position import Generation
     from litelog.restore.plan import Target
@@ -41,6 +42,8 @@ class _GenerationName(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         """The generations of a local replica that was typed before."""
+        from click.shell_completion import CompletionItem
+
         from litelog.reading.latest import read_claims
 
         typed = [*ctx.params.values(), *ctx.args]  # an option without its value ends click's parsing before arguments
@@ -63,6 +66,8 @@ class _FormatName(click.ParamType[str]):
     name = "format"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        from click.shell_completion import CompletionItem
+
         from litelog.formats.registry import format_names
 
         return [CompletionItem(name) for name in format_names() if name.startswith(incomplete)]
@@ -165,6 +170,8 @@ class _OutputFolder(click.ParamType[str]):
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        from click.shell_completion import CompletionItem
+
         return [CompletionItem(incomplete, type="dir")]
 
 
@@ -186,6 +193,8 @@ class _PlaceName(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         """Folders, and the folders of configured logs."""
+        from click.shell_completion import CompletionItem
+
         from litelog_cli.config_file import read_config
 
         found = [CompletionItem(incomplete, type="dir")]

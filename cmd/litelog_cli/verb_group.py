@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -108,7 +107,9 @@ class VerbGroup(click.Group):
 
 
 def _suggest(verb: str) -> str:
-    close = difflib.get_close_matches(verb, VERBS, 2, cutoff=0.7)
+    from difflib import get_close_matches
+
+    close = get_close_matches(verb, VERBS, 2, cutoff=0.7)
     meant = [_MEANT[verb]] if verb in _MEANT else close
     return f": did you mean {' or '.join(meant)}?" if meant else ""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -90,11 +89,17 @@ def read_recipients(
             _parse(library, place, key)
             public.add(key)
     passphrase = None if passphrase_file is None else read_passphrase(passphrase_file)
-    if command and shutil.which(command[0]) is None:
+    if command and _find_program(command[0]) is None:
         raise ConfigError(f"encryption: wrap-command: {command[0]}: no such program, or it cannot be executed")
     if not (public or passphrase or command):
         raise ConfigError("encryption: names no recipient: write recipients, a passphrase-file or a wrap-command")
     return Recipients(tuple(sorted(public)), passphrase, tuple(command))
+
+
+def _find_program(name: str) -> str | None:
+    from shutil import which  # noqa: PLC0415 - it loads three libraries that compress
+
+    return which(name)
 
 
 def read_passphrase(path: str) -> str:

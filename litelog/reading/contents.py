@@ -299,15 +299,13 @@ def missing_snapshot(base: BaseSnapshot, wal: Sequence[WalSegmentInfo]) -> Repli
 
 def missing_piece(start: Position, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:
     """The first hole in the names: indexes must be without holes from ``start`` on, and each must begin at offset 0."""
-    import numpy as np  # noqa: PLC0415 - what lists a replica starts without it
-
     names = wal if isinstance(wal, WalNames) else WalNames(start.generation, wal)
-    indexes, offsets = (np.frombuffer(column, np.uint64) for column in (names.indexes, names.offsets))
-    following = np.concatenate((np.array([start.index], np.uint64), indexes[:-1] + np.uint64(1)))
-    goes_on = indexes + np.uint64(1) == following
-    goes_on[:1] = False
-    holes = np.flatnonzero(~goes_on & ((indexes != following) | (offsets != 0)))
-    if not len(holes):
-        return None
-    at = names[int(holes[0])].position
-    return ReplicaGapError(str(Position(at.generation, int(following[holes[0]]), 0)), str(at))
+    following, current = start.index, -1
+    for number, index in enumerate(names.indexes):
+        if index == current:
+            continue
+        if index != following or names.offsets[number] != 0:
+            at = names[number].position
+            return ReplicaGapError(str(Position(at.generation, following, 0)), str(at))
+        current, following = index, index + 1
+    return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
@@ -45,8 +44,6 @@ READ_BYTES = 4 << 20
 MAX_KEY_CHARACTERS = 1024
 """The longest key in characters: S3 accepts 1,024 bytes. The layout's own keys have under 100, all ASCII."""
 
-_KEY = re.compile(r"[^/\x00\ud800-\udfff]+(?:/[^/\x00\ud800-\udfff]+)*")
-
 
 class NotSupportedError(StoreError):
     """The store does not support what a request needs (a condition, a link), and has done nothing."""
@@ -77,7 +74,9 @@ class ByteRange:
 
 def require_key(key: str) -> None:
     """Raise ValueError unless ``key`` is valid: parts between ``/``, none empty, ``.`` or ``..``; UTF-8 without NUL."""
-    if not _KEY.fullmatch(key) or not all(part.strip(".") for part in key.split("/") if len(part) < 3):
+    has_parts = all(part.strip(".") for part in key.split("/") if len(part) < 3)
+    is_text = key.isascii() or key == key.encode(errors="ignore").decode()  # no half of a pair of surrogates
+    if not (has_parts and is_text) or "\0" in key:
         raise ValueError(f"not an object's key: {key!r}")
     if len(key) > MAX_KEY_CHARACTERS:
         raise ValueError(f"a key of {len(key)} characters is longer than {MAX_KEY_CHARACTERS}")

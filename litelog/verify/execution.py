@@ -30,7 +30,6 @@ from litelog.verify.findings import Anomalies, AnomalyKind, Findings, Formats, S
 from litelog.verify.inventory import ListedObjects, take_generation_inventory, take_inventory, wal_between
 from litelog.verify.local_compare import HeldSegment, LocalComparison, LocalLog, NotComparedReason
 from litelog.verify.report import VerifiedGeneration, VerifyReport
-from litelog.verify.rewritten import find_unlike_record
 from litelog.verify.sealed import SealedChecks, SealedVerifier
 from litelog.verify.snapshots import SnapshotReader
 from litelog.verify.versions import check_versions
@@ -364,6 +363,8 @@ class _Verification:
 
     def _compare_rewritten(self, folder: str, log_format: LogFormat, name: Generation) -> None:
         """Compare the records of a log whose writer has rewritten log segments."""
+        from litelog.verify.rewritten import find_unlike_record  # noqa: PLC0415 - it loads NumPy, and few logs need it
+
         with suppress(CorruptionError, PrunedError):  # reported where the object or the log segment is read
             sequence = find_unlike_record(folder, log_format, ObjectReplicaClient(self._store), name)
             if sequence is not None:

@@ -12,25 +12,41 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog import LogWriter
+from litelog.codec.lz4_frames import decompress_frames
 from litelog.errors import ExitCode
 from litelog.native.library import has_fast_checksums
+from replica_clients.file import FileStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MODULES = {
-    "--help": 160,
+    "--help": 152,
     "version": 152,
-    "restore --help": 190,
-    "generations REPLICA": 312,
-    "wal REPLICA": 312,
+    "restore --help": 187,
+    "generations REPLICA": 262,
+    "wal REPLICA": 262,
     "cat REPLICA": 400,
-    "restore -o OUTPUT REPLICA": 404,
-    "verify REPLICA": 480,
-    "copy REPLICA OUTPUT": 356,
+    "restore -o OUTPUT REPLICA": 311,
+    "verify REPLICA": 310,
+    "copy REPLICA OUTPUT": 267,
     "replicate --once --state-dir STATE LOG REPLICA": 424,
 }
 """The most modules that each verb loads with a folder, with Python's own. A twentieth of them is room."""
+
+READERS = (
+    "generations REPLICA",
+    "generations --wide REPLICA",
+    "snapshots REPLICA",
+    "segments REPLICA",
+    "wal REPLICA",
+    "ls REPLICA",
+    "restore -o OUTPUT REPLICA",
+    "restore --dry-run -o OUTPUT REPLICA",
+    "verify REPLICA",
+    "copy REPLICA OUTPUT",
+)
+"""Verbs that read a replica, and need no records of it."""
 
 COMMITS = {"one small commit": (1, 100), "many commits": (300, 1000), "a large commit": (1, 3_000_000)}
 """The number of commits, and the bytes of each one's record."""
@@ -54,6 +70,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a replica that has sealed segments, WAL segments, and a compressed snapshot."""
+    folder = tmp_path_factory.mktemp("sealed")
+    with LogWriter(folder / "log", segment_bytes=1 << 16) as writer:
+        for number in range(300):
+            writer.append([b"%d," % number * 300])
+    places = ("--state-dir", str(folder / "state"), str(folder / "log"), str(folder / "replica"))
+    loaded(["replicate", "--once", *places])
+    store = FileStore(str(folder / "replica"))
+    newest = [info.key for info in store.list("generations/") if "/snapshots/" in info.key][-1]
+    with store.open(newest) as stream:
+        frames = stream.read()
+    assert len(decompress_frames(frames, 1 << 20)) > len(frames)
+    return folder
+
+
 def loaded(arguments: list[str]) -> set[str]:
     """The modules that a new process has loaded when the command ends."""
     script = (
@@ -74,6 +107,16 @@ def test_a_verb_loads_no_more_modules_than_it_needs(verb: str, place: Path, tmp_
     assert len(modules) <= MODULES[verb]
     assert not modules & HTTP
     assert "yaml" not in modules  # no configuration file is read
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("verb", READERS)
+def test_a_replica_is_read_without_numpy_and_without_rich(verb: str, sealed: Path, tmp_path: Path) -> None:
+    """They would take half of such a verb's start. Without the compiled part, NumPy does the work."""
+    if not has_fast_checksums():
+        pytest.skip("the compiled library is not built, or computes no checksums")
+    named = {"REPLICA": sealed / "replica", "OUTPUT": tmp_path / "out"}
+    assert not loaded([str(named.get(word, word)) for word in verb.split()]) & {"numpy", "rich"}
 
 
 @pytest.mark.process

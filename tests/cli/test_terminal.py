@@ -70,7 +70,14 @@ def test_a_bar_is_one_whole_line(width: int, wide: bool) -> None:
     assert ("\u2501" in drawn) is wide
 
 
-@pytest.mark.parametrize(("before", "colored"), [("", True), ("import os; os.environ['NO_COLOR'] = '1'", False)])
+@pytest.mark.parametrize(
+    ("before", "colored"),
+    [
+        ("", True),
+        ("import os; os.environ['NO_COLOR'] = '1'", False),
+        ("import os; os.environ['TERM'] = 'dumb'", False),
+    ],
+)
 def test_the_verdict_has_a_color_on_a_terminal_unless_none_is_wanted(before: str, colored: bool) -> None:
     script = f"{before}\nfrom litelog_cli.output import echo_colored\necho_colored('Not safe \\x1b[2J', 'red')"
     shown = shown_by(script, 80)

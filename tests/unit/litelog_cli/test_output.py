@@ -6,6 +6,7 @@ import ast
 import json
 import logging
 import re
+import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from litelog.errors import ExitCode
 from litelog.formats.lines import LinesFormat
 from litelog_cli.logging_setup import LogLineFormat, set_up_logging
 from litelog_cli.main import run
-from litelog_cli.output import escape, escape_json
+from litelog_cli.output import escape, escape_json, print_table
 from replica_clients.file import FileStore
 from tests.builders.replica_builder import LogSegment, ReplicaBuilder
 
@@ -122,6 +123,24 @@ def test_only_control_characters_are_escaped() -> None:
     assert escape("a\x1b\x00\n\udcff\u2029") == "a\\x1b\\x00\\n\\udcff\\u2029"
     text = json.dumps({"a": HOSTILE + "é\ud800"}, ensure_ascii=False)
     assert json.loads(escape_json(text)) == {"a": HOSTILE + "é\ud800"}
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_the_columns_of_a_table_are_as_wide_as_their_widest_cell(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wide character takes two columns. No line ends with spaces."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal, raising=False)
+    print_table(("file", "bytes", ""), [("\u65e5.log", "1", ""), ("a", "12,345", "\x1b[2J")], ("bytes",))
+    title = "file     bytes"
+    assert capsys.readouterr().out.splitlines() == [
+        f"\x1b[1m{title}\x1b[0m" if is_terminal else title,
+        "\u65e5.log       1",
+        "a       12,345  \\x1b[2J",
+    ]
 
 
 @pytest.mark.slow
