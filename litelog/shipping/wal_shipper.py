@@ -33,7 +33,6 @@ from litelog.shipping.finished_segments import FinishedSegments, NotSealableErro
 from litelog.shipping.state import add_to_tallies
 from litelog.shipping.wal_encoder import WalEncoder
 from litelog.stores.replica_client import WalSegmentInfo
-from litelog.system.buffers import AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
 _MOST_AHEAD = 3
 """How many large WAL segments are in memory, compressed: one being put, two for when the store is faster again. There
-are fewer if they take more than the process may read ahead (``AHEAD``)."""
+are fewer if the process has no room for what follows them."""
 
 
 class WalShipper:
@@ -123,7 +122,8 @@ class WalShipper:
 
     def close(self) -> None:
         """Release everything except the feed."""
-        self._queue.clear()
+        self._clear_queue()
+        self._encoder.close()
         self.follower.close()
 
     def ship(self, should_continue: Callable[[], bool]) -> bool:
@@ -175,8 +175,7 @@ class WalShipper:
         """Whether the queue has room, which it has not after a commit of more than MAX_COMMIT_BYTES, and bytes followed
         its last run."""
         last = self._queue[-1]
-        would_take = sum(encoded.size for encoded in self._queue) + last.size
-        has_room = len(self._queue) < _MOST_AHEAD and would_take <= AHEAD.limit
+        has_room = len(self._queue) < _MOST_AHEAD and self._encoder.may_read_on()
         return has_room and last.header.length <= MAX_COMMIT_BYTES and last.more and not self._encoder.failed
 
     def _put_first(self) -> bool:
@@ -216,7 +215,7 @@ class WalShipper:
     def _acknowledge(self, encoded: EncodedWalSegment) -> None:
         """Continue after a WAL segment that was put, which proves that the generation is still the owner's."""
         self._guard.succeeded()
-        self._queue.popleft()
+        self._queue.popleft().release()
         self._archive.note_put()
         self._advance(encoded.start, encoded.header, encoded.digest, encoded.after, encoded.sealed, encoded.size)
         self._report(encoded.header, encoded.size)
@@ -229,12 +228,17 @@ class WalShipper:
         except CorruptObjectError as error:
             self._guard.leave_slot(error)
         self._guard.adopts()
-        self._queue.clear()
+        self._clear_queue()
         self._encoder.rewind(own.after)
         self._skipped = False
         size = len(own.segment.body)
         self._advance(encoded.start, own.segment.header, own.segment.digest, own.after, own.sealed, size)
         self._report(own.segment.header, size)
+
+    def _clear_queue(self) -> None:
+        for encoded in self._queue:
+            encoded.release()
+        self._queue.clear()
 
     def _advance(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.config import Config, LogConfig, ReplicaConfig
-from litelog.errors import CorruptionError
+from litelog.errors import CorruptionError, StoreError
 from litelog.formats.litelog import encode_commit, segment_name
 from litelog.formats.registry import open_format
 from litelog.log.writer import LogWriter
@@ -17,20 +18,22 @@ from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.replicator import Replicator
 from litelog.shipping.context import Executors, LogSource
+from litelog.shipping.wal_encoder import LEAST_BYTES
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_client
-from litelog.system.buffers import AHEAD, DEFAULT_BYTES
+from litelog.system.buffers import DEFAULT_BYTES, RUNS
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
 from tests.builders.stores import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from typing_extensions import Buffer
 
     from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.buffers import Room
 
 LIMIT = 4096
 """Bytes in a WAL segment: a few commits, so that nearly every run is a large one, and several are encoded ahead."""
@@ -104,21 +107,81 @@ class WatchingStore(MemoryStore):
         super().put(key, body, create_only=create_only)
 
 
-@pytest.mark.parametrize(("room", "expected"), [(1, 1), (DEFAULT_BYTES // 3, 3)])
-def test_no_more_is_encoded_than_there_is_room_for(tmp_path: Path, room: int, expected: int) -> None:
+@pytest.fixture
+def room() -> Iterator[Room]:
+    """The room for WAL segments, without what earlier tests left there. Sets its limit back afterwards."""
+    RUNS.give_back(RUNS.used)
+    yield RUNS
+    RUNS.set_limit(DEFAULT_BYTES)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1, 1), (DEFAULT_BYTES, 3)])
+def test_no_more_is_encoded_than_there_is_room_for(tmp_path: Path, room: Room, limit: int, expected: int) -> None:
     folder, store = str(tmp_path / "log"), WatchingStore(expected)
-    AHEAD.set_limit(room)
-    try:
-        with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
-            source, workers = LogSource(folder, open_format("litelog")), Executors(compressing, putting)
-            with LogWriter(folder) as writer:
-                writer.append(b"first")
-                daemon = Daemon(None, store, str(tmp_path / "state"), limit=LIMIT, source=source, workers=workers)
-                for number in range(60):
-                    writer.append(b"%d" % number * 300)
-            store.encoded = lambda: daemon.replica.queued
-            assert daemon.sync()
-            daemon.close()
-    finally:
-        AHEAD.set_limit(DEFAULT_BYTES // 3)
+    room.set_limit(limit)
+    with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
+        source, workers = LogSource(folder, open_format("litelog")), Executors(compressing, putting)
+        with LogWriter(folder) as writer:
+            writer.append(b"first")
+            daemon = Daemon(None, store, str(tmp_path / "state"), limit=LIMIT, source=source, workers=workers)
+            for number in range(60):
+                writer.append(b"%d" % number * 300)
+        store.encoded = lambda: daemon.replica.queued
+        assert daemon.sync()
+        daemon.close()
     assert store.most == expected
+    assert room.used == 0
+
+
+class NotingStore(MemoryStore):
+    """Notes how much room is taken at each put of a WAL segment. The first ``failures`` of them fail."""
+
+    def __init__(self, failures: int = 0) -> None:
+        super().__init__()
+        self.taken: list[int] = []
+        self._failures = failures
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        if "/wal/" in key:
+            self.taken.append(RUNS.used)
+            if len(self.taken) <= self._failures:
+                raise StoreError("put", key, "no answer")
+        super().put(key, body, create_only=create_only)
+
+
+@pytest.mark.slow
+def test_replicas_share_the_room_and_none_waits_for_it(tmp_path: Path, room: Room) -> None:
+    """A store that fails keeps what was encoded for it. The next replica then gets smaller WAL segments."""
+    limit, folder, draw = 8 * LEAST_BYTES, str(tmp_path / "log"), random.Random(1)
+    room.set_limit(2 * limit)
+    with LogWriter(folder) as writer:
+        for _ in range(3 * limit // LEAST_BYTES):
+            writer.append(draw.randbytes(LEAST_BYTES // 2))
+            writer.append(draw.randbytes(LEAST_BYTES // 2 - 100))
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "log").glob("*.log")}
+    source, failing, other = LogSource(folder, open_format("litelog")), NotingStore(failures=1), NotingStore()
+    with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
+        workers = Executors(compressing, putting)
+        first, second = (
+            Daemon(None, store, str(tmp_path / f"state {at}"), limit=limit, source=source, workers=workers)
+            for at, store in enumerate((failing, other))
+        )
+        with pytest.raises(StoreError):
+            first.sync()
+        kept = room.used
+        assert kept > limit - LEAST_BYTES
+        assert second.sync()
+        assert max(other.taken) <= kept + 2 * LEAST_BYTES
+        assert first.sync()
+        for daemon in (first, second):
+            daemon.close()
+    assert room.used == 0
+    assert len(other.taken) > 2 * len(failing.taken)
+    for store in (failing, other):
+        assert shipped_bytes(ObjectReplicaClient(store)) == expected
+
+
+@pytest.mark.parametrize("good", [1, 30])
+def test_a_run_that_cannot_be_read_takes_no_room(tmp_path: Path, room: Room, good: int) -> None:
+    test_all_good_commits_before_a_corrupt_one_are_shipped(tmp_path, good)
+    assert room.used == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.system import buffers
-from litelog.system.buffers import DEFAULT_BYTES, Room, limit_buffers
+from litelog.system.buffers import DEFAULT_BYTES, Portion, Room, limit_buffers
 from tests.builders.stores import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -71,8 +71,32 @@ def test_a_higher_limit_wakes_those_who_wait() -> None:
     assert room.used == 20
 
 
+def test_one_user_may_take_all_of_a_room_and_several_take_half_of_it() -> None:
+    room = Room(100)
+    one, other = Portion(room), Portion(room)
+    first = one.try_take(60)
+    assert first is not None
+    assert one.has_room(40)
+    assert not one.has_room(41)
+    assert not other.has_room(1)
+    assert other.try_take(1) is None
+    second = other.take_anyway(5)
+    assert not one.has_room(1)  # another one is there
+    first.resize(20)
+    assert one.has_room(25)
+    assert one.try_take(26) is None
+    first.give_back()
+    assert (room.used, other.has_room(95)) == (5, True)
+    second.resize(200)  # its buffer grew
+    assert room.used == other.size == 200
+    for share in (first, second, second):
+        share.give_back()
+    assert (room.used, one.size, other.size) == (0, 0, 0)
+
+
 @pytest.mark.usefixtures("limits")
 @pytest.mark.parametrize("size", [1 << 20, 4 << 20, DEFAULT_BYTES, 1 << 30])
 def test_the_rooms_of_a_process_hold_together_what_it_was_given(size: int) -> None:
     limit_buffers(size)
     assert size - 3 < buffers.PARTS.limit + buffers.AHEAD.limit <= size
+    assert buffers.RUNS.limit == size
