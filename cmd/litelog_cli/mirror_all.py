@@ -16,15 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from threading import Event
 
+    from litelog.errors import LitelogError
     from litelog.restore.mirror_group import MirroredLog
     from litelog.restore.opened_mirror import MirrorRules
     from litelog_cli.configured import ConfiguredReplica
 
 
 def mirror_all(
-    source: ConfiguredReplica, folder: str, rules: MirrorRules, stop: Event, *, once: bool, as_json: bool, quiet: bool
-) -> ExitCode:
-    """Mirror the logs until ``stop`` is set, or once. Returns the exit code: the highest of the failures'."""
+    source: ConfiguredReplica,
+    folder: str,
+    rules: MirrorRules,
+    stop: Event,
+    arrived: Sequence[int],
+    *,
+    once: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Mirror the logs until ``stop`` is set, or once. Returns the exit code: the highest of the failures'.
+
+    ``arrived``: the signals that have set ``stop``.
+    """
     from litelog.restore.mirror_group import MirrorGroup
 
     group = MirrorGroup(source.url, source.options, folder, rules)
@@ -40,7 +52,7 @@ def mirror_all(
         said = f"litelog: {source.url}: no served log has such a name; {where} lists the served logs"
         say(said, "nothing-to-do", level=logging.WARNING, replica=source.url)
     for log in logs:
-        _print_log(log, as_json)
+        _print_log(log, arrived, as_json)
     failed = [log.error for log in logs if log.error is not None]
     size = sum(log.appended for log in logs)
     if as_json:
@@ -50,7 +62,14 @@ def mirror_all(
         echo(f"mirrored {format_count(len(logs) - len(failed), 'log')}, {format_size(size)} more{lost}")
     if once and not logs:
         return ExitCode.NOTHING_TO_RESTORE
-    return max((error.exit_code for error in failed), default=ExitCode.DONE)
+    return max((_exit_code(error, arrived) for error in failed), default=ExitCode.DONE)
+
+
+def _exit_code(error: LitelogError, arrived: Sequence[int]) -> int:
+    """That of a mirror's failure. A signal before its first restore was complete is one, too."""
+    from litelog.restore.wal_restore import RestoreStoppedError
+
+    return 128 + arrived[0] if arrived and isinstance(error, RestoreStoppedError) else int(error.exit_code)
 
 
 def _describe(logs: Sequence[MirroredLog]) -> str:
@@ -60,13 +79,13 @@ def _describe(logs: Sequence[MirroredLog]) -> str:
     return f"mirroring {format_count(len(logs), 'log')} ({counted or 'none found yet'}), {size} appended"
 
 
-def _print_log(log: MirroredLog, as_json: bool) -> None:
+def _print_log(log: MirroredLog, arrived: Sequence[int], as_json: bool) -> None:
     position = None if log.position is None else str(log.position)
     if as_json:
         facts: dict[str, Any] = {"log": log.source.name, "replica": log.source.url, "output": log.output}
         if log.error is not None:
             error = log.error
-            facts["error"] = error_json(kind_of(error), str(error), int(error.exit_code))
+            facts["error"] = error_json(kind_of(error), str(error), _exit_code(error, arrived))
         print_json({**facts, "position": position, "next": log.next, "log_bytes": log.appended})
     elif log.error is not None:
         name = log.source.name

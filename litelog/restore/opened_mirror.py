@@ -17,6 +17,7 @@ from litelog.restore.history_plan import Target
 from litelog.restore.mirror import Mirror, set_aside
 from litelog.restore.opened_restore import is_taken, opened_restore
 from litelog.restore.output import OutputError
+from litelog.restore.wal_restore import RestoreStoppedError
 from litelog.stores.object_store import KnowsFolder
 from litelog.stores.opening import opened_replica
 from litelog.stores.registry import is_served, open_store, redact
@@ -158,7 +159,8 @@ def keep_mirror(
         opening: Entered while a mirror is opened or restored. Gives a function that is called during the restore.
         note_aside: Called with the new path of a mirror that was renamed, and with the reason.
 
-    Raises as ``opened_mirror``, and as ``use``.
+    Raises as ``opened_mirror``, and as ``use``. After ``stop`` was set, a request that fails while the mirror is opened
+    is a RestoreStoppedError, too.
     """
     while True:
         try:
@@ -173,7 +175,7 @@ def keep_mirror(
                         stop=stop,
                         progress=progress,
                     )
-                    mirror = stack.enter_context(opened)
+                    mirror = stack.enter_context(_stoppable(opened, stop))
                 use(mirror)
         except (DivergedError, PrunedError) as error:
             if rules.on_fork == "error":
@@ -181,6 +183,19 @@ def keep_mirror(
             note_aside(set_aside(folder), error)
         else:
             return
+
+
+@contextmanager
+def _stoppable(opened: AbstractContextManager[Mirror], stop: threading.Event | None) -> Iterator[Mirror]:
+    """Open a mirror. Raise RestoreStoppedError if a request was not repeated since ``stop`` was set."""
+    with ExitStack() as stack:
+        try:
+            mirror = stack.enter_context(opened)
+        except StoreError as error:
+            if stop is None or not stop.is_set():
+                raise
+            raise RestoreStoppedError(str(error)) from error
+        yield mirror
 
 
 def promote(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -159,6 +162,39 @@ def test_a_mirror_that_has_not_begun_is_not_said_to_be_one_that_can_be_promoted(
     assert (process.returncode, "promote" in err) == (128 + signal.SIGTERM, False), err
     assert err.endswith("logs/log: the same command continues\n")
     assert not (litelog.folder / "copy").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_first_restore_of_a_group_is_its_exit_code(litelog: Command, number: int) -> None:
+    asked = set[str]()
+
+    class Opening(BaseHTTPRequestHandler):
+        """A daemon that lists two logs, and is still opening them."""
+
+        def do_GET(self) -> None:
+            is_list = self.path.startswith("/logs?") or self.path == "/logs"
+            body = b'{"revision":"1","logs":[{"name":"a"},{"name":"b"}]}' if is_list else b"{}"
+            asked.add(self.path)
+            self.send_response(200 if is_list else 503)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base class
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Opening) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/logs/*"
+        process = litelog.start("mirror", "--quiet", "--json", url, "copies")
+        wait_until(lambda: {path.split("/")[2] for path in asked if path.count("/") > 1} == {"a", "b"})
+        process.send_signal(number)
+        out, err = process.communicate()
+        server.shutdown()
+    litelog.processes.remove(process)
+    *logs, _ = [json.loads(line) for line in out.splitlines()]
+    assert process.returncode == 128 + number, err
+    assert [log["error"]["exit_code"] for log in logs] == [128 + number] * 2
 
 
 def test_a_mirror_ends_while_its_daemon_does_not_answer_and_is_promoted(litelog: Command) -> None:

@@ -140,7 +140,7 @@ def mirror(
     with ending_on_signals(stop, f"{url}: the same command continues") as arrived:
         if is_group:
             shown = {"once": given.once, "as_json": given.as_json, "quiet": given.quiet}
-            return mirror_all(source, folder, given.rules, stop, **shown)
+            return mirror_all(source, folder, given.rules, stop, arrived, **shown)
         try:
             _mirror(source, folder, given, stop)
         except RestoreStoppedError:
