@@ -70,7 +70,7 @@ class CopyResult:
     """Objects that this run copied, with ``bytes`` in all. The copy had the other ones already."""
     bytes: int
     total: int
-    """Objects of the replica, with ``total_bytes`` in all."""
+    """Objects of the replica, with ``total_bytes`` in all. Of each consumer's positions, the newest one counts."""
     total_bytes: int
     removed: int
     """WAL segments that this run removed from the copy. The replica had removed them, as a snapshot covers them."""
@@ -173,7 +173,7 @@ class _Copy:
         self.objects = self.bytes = self.removed = 0
 
     def run(self) -> ListedReplica:
-        """Copy what is missing. Returns the last listing of the replica."""
+        """Copy what is missing. Returns the last listing of the replica, with the newest position of each consumer."""
         gone: set[str] = set()
         while True:
             positions = read_positions(self._source)
@@ -187,6 +187,7 @@ class _Copy:
             else:
                 carried = carry_positions(positions, self._target)
                 self.objects, self.bytes = self.objects + len(carried), self.bytes + sum(each.size for each in carried)
+                wanted.sizes.update({each.info.key: each.info.size for each in positions.values()})
                 return wanted
 
     def _copy_missing(self, wanted: ListedReplica, held: ListedReplica) -> None:

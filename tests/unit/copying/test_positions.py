@@ -64,6 +64,16 @@ def test_a_copy_has_the_positions_of_the_replica(source: MemoryStore, target: Me
     assert place(target) is None
 
 
+def test_the_first_copy_of_a_replica_with_consumers_has_as_many_objects_as_it(
+    source: MemoryStore, target: MemoryStore
+) -> None:
+    """Of the positions of a consumer, the newest one counts, and only that is copied."""
+    move(source, 3, times=5)
+    done = copy(source, target)
+    assert (done.objects, done.bytes) == (done.total, done.total_bytes)
+    assert done.total == len(everything().objects()) + 1
+
+
 def test_a_consumer_that_moved_in_the_copy_keeps_its_position(source: MemoryStore, target: MemoryStore) -> None:
     move(source, 1)
     copy(source, target)
