@@ -107,10 +107,6 @@ class LiveRun:
                 self._columns = decode(self.run.data, start.offset, start.expectation)
             return self._columns
 
-    def is_encoded(self, kind: str) -> bool:
-        """Whether the run was encoded before."""
-        return kind in self._encoded
-
     def find_encoded(self, kind: str) -> Piece | None:
         """The run in an encoding, if it was made before."""
         return self._encoded.get(kind)

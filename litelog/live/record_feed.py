@@ -151,7 +151,8 @@ class RecordFeed:
     def _encode_run(self, run: LiveRun) -> bytes:
         """The records of a run from the next one on. A whole run is encoded once for all readers."""
         kind, is_cut = self._encoding.kind, self._is_cut
-        if not is_cut and run.first is not None and (self._next or 0) <= run.first and run.is_encoded(kind):
+        is_whole = not is_cut and run.first is not None and (self._next or 0) <= run.first
+        if is_whole and run.find_encoded(kind) is not None:
             self._next = run.next
             return self._count(run.encoded(kind, bytes))
         columns = self._served.columns(run)

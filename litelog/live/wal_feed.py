@@ -216,7 +216,7 @@ class WalFeed:
             self._require_joined(live)
             kind = STORED_KIND if self._is_stored() else KIND
             encode = partial(live.encoded, kind, partial(self._encode_whole, kind, live))
-            is_quick = live.size <= THREAD_BYTES or live.is_encoded(kind)
+            is_quick = live.size <= THREAD_BYTES or live.find_encoded(kind) is not None
             piece = encode() if is_quick else await asyncio.to_thread(encode)
         else:
             rest = await asyncio.to_thread(self._cut, live.run)

@@ -141,8 +141,8 @@ def _find(
     if not capacity:
         return None
     total, flags = run[0], run[1]
-    expected = int.from_bytes(data[start : start + 8], "little") if sequence is None else sequence
-    if expected > _MAX:
+    expected = _expect(data, start, sequence)
+    if expected is None:
         return None
     keyed = bool(flags & _KEYED)
     columns = _make_columns(total, keyed=keyed) if with_columns else None
@@ -186,8 +186,8 @@ def check_commits(
     library = load()
     if library is None or not has_fast_checksums():
         return None
-    expected = int.from_bytes(data[start : start + 8], "little") if sequence is None else sequence
-    if expected > _MAX:
+    expected = _expect(data, start, sequence)
+    if expected is None:
         return None
     run, facts = make_numbers(4), make_numbers(4)
     run[0], run[_EPOCH] = expected, _as_signed(epoch)
@@ -197,6 +197,12 @@ def check_commits(
     following, newest, lowest, highest = run.tolist()
     last, end, records, crc = facts.tolist()
     return CheckedCommits(count, last, end, records, following, newest & _MOST_EPOCH, lowest, highest, crc)
+
+
+def _expect(data: memoryview, start: int, sequence: int | None) -> int | None:
+    """The sequence that the commit at ``start`` must have. None if no record can have it."""
+    expected = int.from_bytes(data[start : start + 8], "little") if sequence is None else sequence
+    return expected if expected <= _MAX else None
 
 
 def _as_signed(epoch: int) -> int:
