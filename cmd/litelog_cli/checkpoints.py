@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -150,24 +149,14 @@ def read_task(options: CheckpointOptions) -> CheckpointTask | None:
     return CheckpointTask(expected, known, trusted, digest, options.save, key, next_key)
 
 
-_POSITION = re.compile("([0-9a-f]{16})/([0-9a-f]{1,16})/([0-9a-f]{1,16})")
-
-
-def _parse_position(text: str) -> Position:
-    """A position as JSON states it, or as messages for people do, without leading zeros. Raises ValueError."""
-    from litelog.objects.position import Position
-
-    short = _POSITION.fullmatch(text)
-    return Position.parse(text if short is None else f"{short[1]}/{short[2]:0>16}/{short[3]:0>16}")
-
-
 def _read_expected(options: CheckpointOptions) -> tuple[Checkpoint | Position, bytes | None]:
     from litelog.objects.checkpoint import LIMITS, decode
+    from litelog.objects.position import Position
     from litelog.system.files import read_regular
 
     name = options.expected or ""
     try:
-        position = _parse_position(name)
+        position = Position.parse_given(name)
     except ValueError:
         pass
     else:

@@ -15,6 +15,8 @@ MAX_INDEX = MAX_OFFSET = 0xFFFF_FFFF_FFFF_FFFF
 
 _GENERATION = re.compile(r"[0-9a-f]{16}")
 _POSITION = re.compile(r"([0-9a-f]{16})/([0-9a-f]{16})/([0-9a-f]{16})")
+GIVEN_POSITION = re.compile(r"([0-9a-f]{16})/([0-9a-f]{1,16})/([0-9a-f]{1,16})")
+"""A position that a person gives."""
 
 
 def generation(text: str) -> Generation:
@@ -61,3 +63,10 @@ class Position:
         if not match:
             raise ValueError(f"not a position (generation/index/offset in hex): {text!r}")
         return cls(Generation(match[1]), int(match[2], 16), int(match[3], 16))
+
+    @classmethod
+    def parse_given(cls, text: str) -> Position:
+        """The position that a person gives: as for ``parse``, or without leading zeros, as messages for people state
+        it. Raises ValueError."""
+        short = GIVEN_POSITION.fullmatch(text)
+        return cls.parse(text if short is None else f"{short[1]}/{short[2]:0>16}/{short[3]:0>16}")

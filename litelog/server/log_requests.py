@@ -160,7 +160,7 @@ def read_wal_request(request: Request) -> WalRequest:
     if "from" not in query:
         raise BadRequestError("from: is needed: a position, such as acknowledged_position of the log")
     try:
-        position = Position.parse(query["from"])
+        position = Position.parse_given(query["from"])
     except ValueError as error:
         raise BadRequestError(f"from: {error}") from None
     return WalRequest(

@@ -20,6 +20,7 @@ from litelog.live.held_records import HeldRecords
 from litelog.live.mirrors import MirrorStatus
 from litelog.live.served_log import LogFacts
 from litelog.objects.consumer_position import MOST_MOVE
+from litelog.objects.position import GIVEN_POSITION
 from litelog.objects.wal_stream import BEFORE_HEADER, DIGEST, SEGMENT_HEADER
 from litelog.server.log_requests import MIRROR
 from litelog.server.report import VERSION, StatusReport, SyncReport
@@ -407,7 +408,12 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: {BYTES: TEXT}},
         (
             _LOG,
-            Parameter("from", POSITION, "Where the first WAL segment begins: at a commit.", required=True),
+            Parameter(
+                "from",
+                {**TEXT, "pattern": f"^{GIVEN_POSITION.pattern}$"},
+                "Where the first WAL segment begins: at a commit. Leading zeros of index and offset may be left out.",
+                required=True,
+            ),
             _FOLLOW,
             _WAIT,
             Parameter("limit", COUNT, "End after about this many bytes."),

@@ -275,6 +275,17 @@ def refusal(watched: Watched, path: str) -> tuple[int, str]:
     return answer.status, answer.json["error"]["message"]
 
 
+def test_a_position_may_be_given_as_the_status_prints_it(tmp_path: Path, log: LogBuilder) -> None:
+    """Without the leading zeros of index and offset."""
+    with serving(tmp_path, log) as watched:
+        place = acknowledged(watched)
+        log.append(2)
+        wait_until(lambda: ask(watched, place) != [])
+        short = f"{place.generation}/{place.index:x}/{place.offset:x}"
+        answer = watched.ask(f"/logs/log/wal?from={short}")
+        assert [each.data() for each in segments(answer.body)] == [each.data() for each in ask(watched, place)]
+
+
 def test_a_place_that_the_log_does_not_have_is_refused_with_the_reason(
     tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +299,9 @@ def test_a_place_that_the_log_does_not_have_is_refused_with_the_reason(
         expected = {
             "/logs/log/wal": (400, "from: is needed"),
             "/logs/log/wal?from=x": (400, "from: not a position"),
+            f"/logs/log/wal?from={'0' * 16}/0": (400, "from: not a position (generation/index/offset in hex)"),
+            f"/logs/log/wal?from={'0' * 16}/0/{'0' * 17}": (400, "from: not a position"),
+            f"/logs/log/wal?from={'0' * 16}/0/G": (400, "from: not a position"),
             f"{path_of(place)}&mirror=%0a": (400, "mirror: write up to 200 letters"),
             f"{path_of(place)}&to=3": (400, "to: no such parameter"),
             f"/logs/other/wal?from={place}": (404, "other: no such log is served here"),

@@ -59,3 +59,17 @@ def test_an_invalid_generation_is_refused(text: str) -> None:
 def test_an_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a position"):
         Position.parse(text)
+
+
+def test_a_position_that_a_person_gives_may_lack_leading_zeros() -> None:
+    full = Position(generation(GOOD), 0x1A, 0)
+    assert [Position.parse_given(text) for text in (str(full), f"{GOOD}/1a/0", f"{GOOD}/001a/00")] == [full] * 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", GOOD, f"{GOOD}/0", f"{GOOD[:-1]}/0/0", f"{GOOD}//0", f"{GOOD}/0/{GOOD}0", f"{GOOD}/1A/0"],
+)
+def test_an_invalid_position_that_a_person_gives_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a position"):
+        Position.parse_given(text)
