@@ -6,7 +6,7 @@ LZ4 and LZ4 HC write the same frames, so a footer names only their codec.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from litelog.codec import lz4_frames, zstd_frames
 from litelog.dataclass import dataclass
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.codec.lz4_frames import Frame
-    from litelog.native.lz4_frame import MadeFrame
+    from litelog.native.lz4_frame import MadeFrame, ReadFrame
 
 
 class FrameCodec(StrEnum):
@@ -52,6 +52,18 @@ class Compression(StrEnum):
         return zstd_frames.zstandard_problem() if self is Compression.ZSTD else None
 
 
+class ReadAtOnce(Protocol):
+    """``lz4_frames.read_frame``."""
+
+    def __call__(
+        self, data: memoryview, crc: int, size: int, into: memoryview | None, *, with_crc: bool
+    ) -> ReadFrame | None: ...
+
+
+def no_read(data: memoryview, crc: int, size: int, into: memoryview | None, *, with_crc: bool) -> None:
+    """For a codec that has no such call."""
+
+
 @dataclass(frozen=True, slots=True)
 class FrameDecoder:
     """Reads the frames of one codec. Each of them ends with the checksum of its content, in four bytes."""
@@ -63,10 +75,14 @@ class FrameDecoder:
     content, and has as many bytes; None: a new buffer."""
     checksum: Callable[[Buffer], int]
     """Returns the content checksum of the frame that holds the bytes given."""
+    read: ReadAtOnce = no_read
+    """Reads a frame in one call, if the codec has one."""
 
 
 DECODERS = {
-    FrameCodec.LZ4: FrameDecoder(lz4_frames.find_frame, lz4_frames.decompress_known_frame, lz4_frames.xxh32),
+    FrameCodec.LZ4: FrameDecoder(
+        lz4_frames.find_frame, lz4_frames.decompress_known_frame, lz4_frames.xxh32, lz4_frames.read_frame
+    ),
     FrameCodec.ZSTD: FrameDecoder(
         zstd_frames.find_zstd_frame, zstd_frames.decompress_zstd_frame, zstd_frames.zstd_checksum
     ),

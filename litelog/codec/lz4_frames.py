@@ -33,7 +33,7 @@ from litelog.dataclass import dataclass
 from litelog.errors import LitelogError
 from litelog.native import lz4_frame
 from litelog.native.calls import address_of, make_bytes
-from litelog.native.lz4_frame import MadeFrame
+from litelog.native.lz4_frame import MadeFrame, ReadFrame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -195,6 +195,17 @@ def find_frame(data: Buffer) -> Frame:
     return found[0]
 
 
+def read_frame(data: memoryview, crc: int, size: int, into: memoryview | None, *, with_crc: bool) -> ReadFrame | None:
+    """Read the only frame of ``data``, whose CRC-32C is ``crc``, with content of ``size`` bytes, in one call.
+
+    None for a frame that is not plainly as ours are, and if the compiled library cannot do that here. Then
+    ``find_frame`` and ``decompress_frame`` tell more. ``into``: may receive the content, and may hold anything after
+    None; None: a new buffer. ``with_crc``: whether to compute the CRC-32C of the content.
+    """
+    decompressor = _decompressor()
+    return lz4_frame.read_frame(decompressor, data, crc, size, into, with_crc=with_crc) if decompressor else None
+
+
 def decompress_known_frame(data: Buffer, frame: Frame, into: memoryview | None = None) -> memoryview:
     """``decompress_frame`` for bytes that another checksum has shown to be the writer's."""
     return decompress_frame(data, frame, known=True, into=into)
@@ -259,7 +270,16 @@ def _decompress_only_block(view: memoryview, frame: Frame, *, known: bool, into:
 @cache
 def _compressor() -> int:
     """The address of liblz4's own ``LZ4_compress_fast``; 0 if the package hides it."""
-    call = _find_function(lz4.block.compress, "LZ4_compress_fast")
+    return _address_of(_find_function(lz4.block.compress, "LZ4_compress_fast"))
+
+
+@cache
+def _decompressor() -> int:
+    """The address of liblz4's own ``LZ4_decompress_safe``; 0 if the package hides it."""
+    return _address_of(_find_function(lz4.block.decompress, "LZ4_decompress_safe"))
+
+
+def _address_of(call: Any) -> int:
     return 0 if call is None else ctypes.cast(call, ctypes.c_void_p).value or 0
 
 

@@ -1,10 +1,15 @@
-/* LZ4 frames of one block, made together with the checksums of their bytes. */
+/* LZ4 frames of one block, made and read together with the checksums of their bytes. */
 
-enum { DATA_FRAME_HEAD_BYTES = 15, DATA_FRAME_BYTES = DATA_FRAME_HEAD_BYTES + 12 };
+enum { DATA_FRAME_HEAD_BYTES = 15, DATA_FRAME_BYTES = DATA_FRAME_HEAD_BYTES + 12, MOST_CONTENT_BYTES = 4 << 20 };
+enum { DATA_FRAME_MAGIC = 0x184D2204, DATA_FRAME_FLAGS = 0x6C }; /* version 1, independent blocks, content size, content
+                                                                     checksum */
 
 /* LZ4_compress_fast of liblz4: the last numbers are the size, the room and the acceleration. It returns 0 if the room is
    too small. */
 typedef int (*compressor)(const char *, char *, int, int, int);
+
+/* LZ4_decompress_safe of liblz4: the numbers are the size and the room. It returns a negative number for a bad block. */
+typedef int (*decompressor)(const char *, char *, int, int);
 
 static const uint32_t primes[5] = {0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1};
 
@@ -67,13 +72,13 @@ int64_t litelog_make_frame(compressor compress, int64_t acceleration, bytes data
     int64_t stored;
     int largest = 4;
 
-    if (size < 1 || size > 4 << 20 || room < size + DATA_FRAME_BYTES ||
+    if (size < 1 || size > MOST_CONTENT_BYTES || room < size + DATA_FRAME_BYTES ||
         room > INT32_MAX)
         return -1;
     while ((int64_t)1 << (2 * largest + 8) < size)
         largest++;
-    put_word(into, 0x184D2204);
-    into[4] = 0x6C; /* version 1, independent blocks, content size, content checksum */
+    put_word(into, DATA_FRAME_MAGIC);
+    into[4] = DATA_FRAME_FLAGS;
     into[5] = (uint8_t)(largest << 4);
     memcpy(into + 6, &size, 8);
     into[14] = (uint8_t)(xxh32(into + 4, 10) >> 8);
@@ -91,4 +96,42 @@ int64_t litelog_make_frame(compressor compress, int64_t acceleration, bytes data
     put_word(block + stored + 4, xxh32(data, size));
     facts[1] = checksum(&crc32c, into, stored + DATA_FRAME_BYTES);
     return stored + DATA_FRAME_BYTES;
+}
+
+/*
+ * Reads an LZ4 frame as litelog_make_frame makes it, whose own CRC-32C is `crc` and whose content has `length` bytes,
+ * into as many.
+ *
+ * Writes into `facts` the content checksum that the frame states, and the CRC-32C of the content, or 0 without
+ * `with_crc`. Returns 0; where the content begins in the frame, if that stores it as it is: it is not copied then; or -1
+ * if the frame is any other, or is damaged: `into` and `facts` may hold anything then.
+ */
+int64_t litelog_read_frame(decompressor decompress, bytes frame, int64_t size, int64_t crc, uint8_t *into,
+                           int64_t length, int64_t with_crc, int64_t *facts)
+{
+    bytes block = frame + DATA_FRAME_HEAD_BYTES + 4, content = into;
+    int64_t stated, stored;
+    uint32_t word;
+
+    if (size <= DATA_FRAME_BYTES || length < 1 || length > MOST_CONTENT_BYTES || checksum(&crc32c, frame, size) != crc)
+        return -1;
+    memcpy(&stated, frame + 6, 8);
+    if (load_word(frame) != DATA_FRAME_MAGIC || frame[4] != DATA_FRAME_FLAGS || frame[5] < 4 << 4 || frame[5] & 0x8F ||
+        frame[14] != (uint8_t)(xxh32(frame + 4, 10) >> 8) || stated != length)
+        return -1;
+    word = load_word(frame + DATA_FRAME_HEAD_BYTES);
+    stored = word & 0x7FFFFFFF;
+    if (stored != size - DATA_FRAME_BYTES || load_word(block + stored))
+        return -1;
+    if (!(word >> 31)) {
+        if (decompress((const char *)block, (char *)into, (int)stored, (int)length) != length)
+            return -1;
+    } else {
+        if (stored != length)
+            return -1;
+        content = block;
+    }
+    facts[0] = load_word(block + stored + 4);
+    facts[1] = with_crc ? checksum(&crc32c, content, length) : 0;
+    return content == block ? block - frame : 0;
 }

@@ -13,6 +13,7 @@ from litelog.dataclass import dataclass
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import Expectation, FinishedTail, Scan
 from litelog.formats.capabilities import scan_whole
+from litelog.native.calls import make_bytes
 from litelog.objects.frame_table import frames_of
 
 if TYPE_CHECKING:
@@ -46,17 +47,33 @@ def decode_frame(
     ConfigError shows that the codec needs a package that is missing. ``into``: receives the content, and has its size;
     None: a new buffer.
     """
-    data = _decompress(key, footer, number, body, into)
-    _check_content(key, footer, number, data)
-    return _placed(data, into)
+    return _placed(_decompress(key, footer, number, body, into, with_crc=True), into)
 
 
 def _decompress(
-    key: str, footer: SealedFooter, number: int, body: Buffer, into: memoryview | None = None
+    key: str, footer: SealedFooter, number: int, body: Buffer, into: memoryview | None, *, with_crc: bool
 ) -> memoryview:
-    """As ``decode_frame``, without the CRC-32C of the content, which may lie elsewhere than in ``into``."""
+    """As ``decode_frame``, with the CRC-32C of the content only if ``with_crc``. The content may lie elsewhere than in
+    ``into``."""
+    frame, view, read = footer.frames[number], memoryview(body).cast("B"), DECODERS[footer.codec].read
+    try:
+        found = read(view, frame.stored, frame.length, into, with_crc=with_crc) if len(view) == frame.size else None
+    except MemoryError as error:
+        raise NotEnoughMemoryError(key) from error
+    if found and (found.checksum, found.crc) == (frame.checksum, frame.crc if with_crc else 0):
+        return found.content
+    data = _decompress_by_steps(key, footer, number, view, into)
+    if with_crc:
+        _check_content(key, footer, number, data)
+    return data
+
+
+def _decompress_by_steps(
+    key: str, footer: SealedFooter, number: int, view: memoryview, into: memoryview | None
+) -> memoryview:
+    """As ``_decompress`` without the CRC-32C of the content, for a frame that one call did not read, or found to be
+    damaged. Each step has its own error."""
     frame, decoder = footer.frames[number], DECODERS[footer.codec]
-    view = memoryview(body).cast("B")
     what = f"frame {number} at {frame.start}"
     if len(view) != frame.size:
         raise CorruptObjectError(key, f"bytes of {what}", frame.size, len(view))
@@ -126,7 +143,7 @@ def _decode_scanned(
     if len(run) > 1:
         return decode_frames(key, footer, run, body, into), None
     _require_size(key, footer, run, memoryview(body).cast("B"))
-    frame, data = footer.frames[run.start], _decompress(key, footer, run.start, body, into)
+    frame, data = footer.frames[run.start], _decompress(key, footer, run.start, body, into, with_crc=False)
     scan = scan_whole(log_format, footer.path, data, frame.offset, Expectation(frame.first), frame.crc)
     if scan is None:
         _check_content(key, footer, run.start, data)
@@ -159,15 +176,18 @@ def decode_frames(
     frames, view = footer.frames, memoryview(body).cast("B")
     first = frames.content_range(run).start
     _require_size(key, footer, run, view)
-    pieces = []
+    if into is None and len(run) == 1:
+        return decode_frame(key, footer, run.start, view)
+    try:
+        room = memoryview(make_bytes(len(frames.content_range(run)))) if into is None else into
+    except MemoryError as error:
+        raise NotEnoughMemoryError(key) from error
     for number in run:
         alone = range(number, number + 1)
         content = frames.content_range(alone)
-        room = None if into is None else into[content.start - first : content.stop - first]
-        pieces.append(decode_frame(key, footer, number, frames.stored_part(view, run, alone), room))
-    if into is not None:
-        return into
-    return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+        part = room[content.start - first : content.stop - first]
+        decode_frame(key, footer, number, frames.stored_part(view, run, alone), part)
+    return room
 
 
 def _require_size(key: str, footer: SealedFooter, run: range, body: memoryview) -> None:

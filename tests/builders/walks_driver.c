@@ -503,26 +503,58 @@ static int64_t try_frame_making(uint8_t *work)
     return found;
 }
 
+/* As LZ4_decompress_safe: reads `size` bytes, and writes up to `room`. */
+static int fill_bytes(const char *from, char *to, int size, int room)
+{
+    if (size > room)
+        return -1;
+    memset(to, 0, (size_t)room);
+    memcpy(to, from, (size_t)size);
+    return draw(9) ? room : size;
+}
+
+static int64_t try_frame_reading(uint8_t *work)
+{
+    int64_t length = 1 + (int64_t)draw(300), size, facts[2], found, crc, with_crc = (int64_t)draw(2);
+    uint8_t *content = exact(work, length), *frame, *into;
+
+    size = litelog_make_frame(drop_bytes, (int64_t)draw(400), content, length, work + 512, length + 27, facts);
+    damage(work + 512, &size);
+    frame = exact(work + 512, size);
+    length = draw(9) ? length : odd_number(length);
+    crc = draw(9) ? checksum(&crc32c, frame, size) : odd_number(9);
+    into = fresh(length > 0 && length < 1 << 20 ? length : 0);
+    found = litelog_read_frame(fill_bytes, frame, size, crc, into, length, with_crc, facts);
+    if (found > 0 && found + length + 8 != size)
+        abort();
+    if (found >= 0 && facts[1] != (with_crc ? checksum(&crc32c, found ? frame + found : into, length) : 0))
+        abort();
+    free(into);
+    free(frame);
+    free(content);
+    return found < 0 ? -1 : 1;
+}
+
 int main(int count, char **arguments)
 {
     int64_t (*const tries[])(uint8_t *) = {try_frames,  try_records, try_commands,
                                            try_entries, try_batches, try_messages,
                                            try_bodies,  try_commits, try_frame_making,
-                                           try_digests};
-    int64_t good[10] = {0}, refused[10] = {0};
+                                           try_frame_reading, try_digests};
+    int64_t good[11] = {0}, refused[11] = {0};
     uint8_t *work = fresh(1 << 16);
     long rounds = count > 2 ? atol(arguments[2]) : 1000;
 
     memset(work, 0, 1 << 16);
     state = (count > 1 ? strtoull(arguments[1], 0, 10) : 1) * 2 + 1;
     while (rounds--)
-        for (int each = 0; each < 10; each++) {
+        for (int each = 0; each < 11; each++) {
             int64_t found = tries[each](work);
 
             good[each] += found > 0;
             refused[each] += found < 0;
         }
-    for (int each = 0; each < 10; each++)
+    for (int each = 0; each < 11; each++)
         printf("%lld %lld\n", (long long)good[each], (long long)refused[each]);
     free(work);
     return 0;

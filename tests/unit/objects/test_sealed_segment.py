@@ -270,6 +270,42 @@ def test_a_frame_that_is_cut_or_too_long_is_named(tmp_path: Path) -> None:
             decode_frame(KEY, made.footer, 1, wrong)
 
 
+def outcome(footer: SealedFooter, number: int, part: bytes) -> bytes | str:
+    """The content of a frame, or the error."""
+    try:
+        return bytes(decode_frame(KEY, footer, number, part))
+    except CorruptObjectError as error:
+        return str(error)
+
+
+@pytest.mark.slow
+def test_damage_has_the_same_error_with_the_compiled_part_and_without(tmp_path: Path) -> None:
+    """Also damage that the CRC-32C in the footer does not show."""
+    log = make_log(tmp_path, "litelog")
+    log.roll(40, 9)
+    made = sealing(log, None, 1000)
+    body, frames = b"".join(made), made.footer.frames
+    frame = frames[1]
+    part = bytearray(body[frame.start : frame.stop])
+    damages = [(at, 1 << bit) for at in range(len(part)) for bit in range(8)]
+    found = set()
+    for at, bit in [(0, 0), *damages]:
+        part[at] ^= bit
+        stored = replace(frames, stored=(frames.stored[0], crc32c(part), *frames.stored[2:]))
+        for footer in (made.footer, replace(made.footer, frames=stored)):
+            with without_library():
+                expected = outcome(footer, 1, bytes(part))
+            assert outcome(footer, 1, bytes(part)) == expected
+            found.add(expected)
+        part[at] ^= bit
+    errors = {error for error in found if isinstance(error, str)}
+    reasons = ("CRC-32C of the bytes", "CRC-32C of frame 1", "length of", "content checksum of", "header checksum")
+    assert all(
+        any(reason in error for error in errors) for reason in (*reasons, "magic", "block descriptor", "cut off")
+    )
+    assert found - errors == {log.texts[log.name][frame.offset : frame.end]}
+
+
 WHOLE = st.integers(0, 1 << 62)
 
 
