@@ -48,8 +48,14 @@ READERS = (
 )
 """Verbs that read a replica, and need no records of it."""
 
-COMMITS = {"one small commit": (1, 100), "many commits": (300, 1000), "a large commit": (1, 3_000_000)}
-"""The number of commits, and the bytes of each one's record."""
+SMALL_SEGMENT, SEGMENT = 1 << 18, 64 << 20
+COMMITS = {
+    "one small commit": (1, 100, SMALL_SEGMENT),
+    "many commits": (300, 1000, SMALL_SEGMENT),
+    "a large commit": (1, 3_000_000, SMALL_SEGMENT),
+    "a log segment of several WAL segments": (180, 100_000, SEGMENT),
+}
+"""The number of commits, the bytes of each one's record, and those of a log segment."""
 
 HTTP = {"asyncio", "ssl", "http.client", "urllib.request", "uvicorn", "starlette", "jinja2", "prometheus_client"}
 HTTP |= {"pydantic"}  # the status as a document; the configuration needs none of it
@@ -125,13 +131,13 @@ def test_a_daemon_ships_and_seals_without_numpy(written: str, tmp_path: Path) ->
     """NumPy would take 10 MiB of a daemon, and a fifth of its start. Without the compiled part, it does the work."""
     if not has_fast_checksums():
         pytest.skip("the compiled library is not built, or computes no checksums")
-    count, size = COMMITS[written]
-    with LogWriter(tmp_path / "log", segment_bytes=1 << 18) as writer:
+    count, size, segment_bytes = COMMITS[written]
+    with LogWriter(tmp_path / "log", segment_bytes=segment_bytes) as writer:
         for _ in range(count):
             writer.append([bytes(range(250)) * (size // 250), b""])
     command = ["replicate", "--once", "--state-dir", str(tmp_path / "state"), str(tmp_path / "log")]
     assert "numpy" not in loaded([*command, str(tmp_path / "replica")])
-    with LogWriter(tmp_path / "log", segment_bytes=1 << 18) as writer:
+    with LogWriter(tmp_path / "log", segment_bytes=segment_bytes) as writer:
         writer.append([b"more"])
     assert "numpy" not in loaded([*command, str(tmp_path / "replica")])
 

@@ -36,7 +36,7 @@ FEW_BYTES = 4 << 10
 """The checksums of commits in fewer bytes are computed one by one."""
 
 PLAIN_SEARCH_BYTES = 1 << 20
-"""Up to this size a search for one sequence needs no arrays. Hostile bytes take it a tenth of a second."""
+"""A search for one sequence in up to so many bytes needs no arrays. Hostile bytes take it a tenth of a second."""
 
 SEARCH_LIMIT_BYTES = 1 << 30
 """How many bytes a search may checksum. Hostile bytes can hold a plausible header in every word, each of a commit of
@@ -168,8 +168,10 @@ def find_commit(data: memoryview, position: int, expect: Expectation, exact: int
 
     The bytes between hold at most one record per 4 bytes, which bounds the sequences that may follow.
     """
-    if exact is not None and len(data) <= PLAIN_SEARCH_BYTES:
-        return _find_exact(data, position, exact, expect.epoch)
+    if exact is not None and len(data) - position <= PLAIN_SEARCH_BYTES:
+        aligned = position - position % 8
+        found = _find_exact(data[aligned:], exact, expect.epoch)
+        return None if found is None else aligned + found
     import numpy as np  # noqa: PLC0415 - a daemon starts without it
 
     words = np.frombuffer(data, "<u8", count=len(data) // 8)
@@ -195,12 +197,12 @@ def find_commit(data: memoryview, position: int, expect: Expectation, exact: int
     return None
 
 
-def _find_exact(data: memoryview, position: int, exact: int, epoch: int) -> int | None:
-    """As ``find_commit``, for one sequence in little data, and without NumPy: a daemon that has read the beginning of a
-    large commit looks for the next one in it."""
+def _find_exact(data: memoryview, exact: int, epoch: int) -> int | None:
+    """As ``find_commit`` after the first 8 bytes of little data, for one sequence and without NumPy: a daemon that has
+    read the beginning of a commit looks for the next one in it."""
     content, wanted, budget = bytes(data), exact.to_bytes(8, "little"), SEARCH_LIMIT_BYTES
     stop = max(0, len(content) - MIN_COMMIT_BYTES + 8)
-    at = content.find(wanted, position + 8 - position % 8, stop)
+    at = content.find(wanted, 8, stop)
     while at >= 0:
         if not at % 8:
             _, newest, count, length, layout, flags, *_ = HEADER.unpack_from(content, at)

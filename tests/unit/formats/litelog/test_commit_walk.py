@@ -34,6 +34,10 @@ def test_little_data_is_searched_as_much_data_is() -> None:
         little = find_commit(memoryview(data), 0, expect, exact=EXACT)
         much = find_commit(memoryview(data + bytes(PLAIN_SEARCH_BYTES)), 0, expect, exact=EXACT)
         assert little == much, seed
+        before = 8 * (seed % 4) + PLAIN_SEARCH_BYTES  # bytes before the position do not count
+        assert find_commit(memoryview(bytes(before) + data), before + seed % 8, expect, exact=EXACT) == (
+            None if little is None else before + little
+        ), seed
         found.add(little)
     assert None in found
     assert len(found) > 5
