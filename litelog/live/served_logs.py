@@ -206,6 +206,14 @@ class ServedLogs:
             served.buffer.stop()
             served.objects.close()
 
+    def end_readers(self) -> None:
+        """Let the streams of all readers end, and take no further reader. For the event loop's thread."""
+        with self._lock:
+            self._closed = True
+        for served in self.running():
+            for reader in served.all_readers():
+                reader.end(_ending(served.name))
+
     def close(self) -> None:
         """Stop all buffers."""
         with self._lock:
@@ -224,7 +232,7 @@ class ServedLogs:
 
     def _require_open(self, name: str) -> None:
         if self._closed:
-            raise NotYetAvailableError(f"{name}: the daemon is ending")
+            raise _ending(name)
 
     def _find_all(self) -> dict[str, LiveLog]:
         logs = self._logs.live_logs()
@@ -232,6 +240,10 @@ class ServedLogs:
         counts = Counter(names.values())
         named = {name if counts[name] == 1 else path.strip("/"): logs[path] for path, name in names.items()}
         return named if self._served == ALL else {name: log for name, log in named.items() if name in self._served}
+
+
+def _ending(name: str) -> NotYetAvailableError:
+    return NotYetAvailableError(f"{name}: the daemon is ending")
 
 
 def _name_of(path: str) -> str:

@@ -35,11 +35,17 @@ if TYPE_CHECKING:
     from litelog.live.encoding import Piece
 
 
+END_SECONDS = 0.3
+"""How long the answers of a server that ends may take, before they are given up."""
+
+
 class QuietServer(uvicorn.Server):
     """One thread calls ``run``; another one calls ``end``."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None] = lambda: None) -> None:
+        """``on_end``: ends the streams. Called in the event loop's thread when the server ends."""
         super().__init__(config)
+        self._on_end = on_end
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()
@@ -65,6 +71,20 @@ class QuietServer(uvicorn.Server):
             await self._ended.wait()
         with self._lock:
             self._loop = None
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, which logs a traceback for each request that it gives up."""
+        for each in (*self.servers, *(sockets or ())):
+            each.close()
+        state, loop = self.server_state, asyncio.get_running_loop()
+        for connection in list(state.connections):
+            connection.shutdown()
+        self._on_end()
+        deadline = loop.time() + END_SECONDS
+        while (state.connections or state.tasks) and loop.time() < deadline:
+            await asyncio.sleep(END_SECONDS / 10)
+        for task in list(state.tasks):
+            task.cancel()
 
     def end(self) -> None:
         """Accept no more requests, and end. Any thread may call this."""
@@ -152,6 +172,8 @@ class ConnectionLimits:
 
             try:
                 await app(scope, receive, send_dated)
+            except asyncio.CancelledError:  # only the end of the server gives a request up
+                connection.give_up()
             finally:
                 connection.end_answer()
 
@@ -370,6 +392,14 @@ class LimitedConnection(asyncio.Protocol):
         """The answer was sent: wait for the next request."""
         self.is_idle, self.is_stream, self._lent = True, False, None
         self._expect_within(self._limits.request_seconds)
+
+    def give_up(self) -> None:
+        """Close the connection at once, in the middle of an answer that will not be continued."""
+        inner = self._inner
+        assert isinstance(inner, H11Protocol)
+        if inner.cycle is not None:
+            inner.cycle.disconnected = True  # otherwise, uvicorn answers with an error, and logs that
+        self.abort()
 
     def abort(self) -> None:
         """Close the connection at once."""

@@ -272,14 +272,18 @@ class Service:
             server_header=False,
             date_header=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
         limits.install(config, None if self._tls is None else self._tls.context)
-        self._server = QuietServer(config)
+        self._server = QuietServer(config, self._end_streams)
         self._on_loaded()
         if not self._stopping:
             self._server.run(sockets=[listener.socket])
+
+    def _end_streams(self) -> None:
+        """Let the streams end with the reason. The event loop's thread calls it."""
+        if self._logs is not None:
+            self._logs.end_readers()
 
     def _serve_logs(self, served: str | tuple[str, ...]) -> None:
         from litelog.live.served_logs import ServedLogs  # noqa: PLC0415
