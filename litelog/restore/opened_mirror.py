@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from litelog.errors import LitelogError
     from litelog.log.recovery import OnTrailing
     from litelog.objects.position import Position
     from litelog.restore.choose_replica import ReplicaChoice
@@ -179,10 +180,18 @@ def keep_mirror(
                 use(mirror)
         except (DivergedError, PrunedError) as error:
             if rules.on_fork == "error":
+                _add_advice(error, source[0], folder)
                 raise
             note_aside(set_aside(folder), error)
         else:
             return
+
+
+def _add_advice(error: LitelogError, url: str, folder: str) -> None:
+    """Let a fork's message name the source, and say what to type. Its kind is for programs, and stays."""
+    command = f"litelog mirror --on-fork new {shlex.quote(redact(url))} {shlex.quote(folder)}"
+    said = f"so {folder} cannot continue as a mirror of {redact(url)}; to set it aside and begin another one: {command}"
+    error.args = (f"{error}: {said}",)
 
 
 @contextmanager

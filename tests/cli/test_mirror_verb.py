@@ -333,7 +333,11 @@ def test_a_folder_with_another_history_is_kept_and_set_aside_if_asked_for(litelo
     refused = [litelog("mirror", "--once", url, "copy")]
     wait_until(lambda: [refused.append(litelog("mirror", "--once", url, "copy")), "not those" in refused[-1].err][1])
     assert (refused[-1].code, held(litelog.folder / "copy")) == (ExitCode.FAILURE, other)
-    done = litelog("mirror", "--once", "--on-fork", "new", url, "copy")
+    # The message says what to type.
+    assert f"so copy cannot continue as a mirror of {url}; " in refused[-1].err
+    command = refused[-1].err.strip().rpartition(": litelog ")[2].split()
+    assert command == ["mirror", "--on-fork", "new", url, "copy"]
+    done = litelog(*command, "--once")
     assert done.code == ExitCode.DONE, done.err
     assert "the mirror is now copy.unknown" in done.err
     assert held(litelog.folder / "copy") == held(litelog.folder / "log")
