@@ -23,6 +23,13 @@ DOCUMENTS = {
 }
 """The documents' text, by path."""
 
+PACKAGE_DOCUMENTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for folder in ("litelog", "cmd", "replica_clients", "tests")
+    for path in sorted((ROOT / folder).rglob("*.md"))
+}
+"""Those for people who change the code, by path. Their Python is parts of modules, so it is not run."""
+
 RUN = ("sh", "yaml", "python")
 """The languages of the blocks that tests run."""
 
@@ -30,7 +37,8 @@ COMMANDS = {"demo": "tests/cli/test_demo.py runs the demo", "test": ".ci/run run
 """The README's two commands, by the name in the comment above each, and where each is run: both install litelog
 first, so no test of the documents runs them."""
 
-_FENCE = re.compile(r"^```(\w+)(?: +([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^ *```(\w+)(?: +([^\n]*))?\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+"""A block in a list is indented."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ class Block:
 
 def blocks_of(document: str) -> list[Block]:
     """All code blocks of a document, in order."""
-    text = DOCUMENTS[document]
+    text = {**DOCUMENTS, **PACKAGE_DOCUMENTS}[document]
     found = []
     for match in _FENCE.finditer(text):
         before = text[: match.start()]

@@ -7,6 +7,7 @@ nothing. Blocks with Spark run in ``tests/spark``, those that change the machine
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
@@ -15,14 +16,17 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from shutil import which
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.errors import ConfigError
 from replica_clients.s3.settings import read_settings
-from tests.builders.documents import DOCUMENTS, ROOT, RUN, Block, blocks_of, section
+from tests.builders.documents import DOCUMENTS, PACKAGE_DOCUMENTS, ROOT, RUN, Block, blocks_of, section
 from tests.builders.recorded_logs import unpack
 from tests.builders.servers import permissions_checked
 from tests.builders.short_waits import RUN_COMMAND, SHORT_TRIAL
@@ -192,6 +196,30 @@ def test_commands_that_are_not_run_say_why_and_are_few() -> None:
     assert [each.place for each in left if len(each.reason or "") < 10] == []
     everything = sum(len(blocks) for blocks in BLOCKS.values())
     assert len(left) <= everything / 10
+
+
+def names_in(text: str) -> set[tuple[str, str]]:
+    """The names that code takes from modules: (module, name)."""
+    found = set[tuple[str, str]]()
+    for node in ast.walk(ast.parse(dedent(text))):
+        if isinstance(node, ast.ImportFrom):
+            found.update((node.module or "", alias.name) for alias in node.names)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "litelog":
+            found.add(("litelog", node.attr))
+    return found
+
+
+def exists(module: str, name: str) -> bool:
+    return hasattr(import_module(module), name) or find_spec(f"{module}.{name}") is not None
+
+
+def test_what_the_python_of_any_document_takes_from_litelog_exists() -> None:
+    """Also in blocks that are not run, and in the documents of packages."""
+    blocks = [each for document in (*DOCUMENTS, *PACKAGE_DOCUMENTS) for each in blocks_of(document)]
+    names = set[tuple[str, str]]().union(*(names_in(each.text) for each in blocks if each.language == "python"))
+    ours = sorted((module, name) for module, name in names if module.split(".")[0] in ("litelog", "replica_clients"))
+    assert {module for module, _ in ours} > {"litelog", "litelog.spark", "litelog.formats.conformance"}
+    assert [f"{module}.{name}" for module, name in ours if not exists(module, name)] == []
 
 
 def test_every_info_string_is_known() -> None:
