@@ -18,7 +18,7 @@ from litelog.verify.inventory import wal_between
 from litelog.verify.wal_checks import ChainPosition, WalChecks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.wal_segment import WalHeader
@@ -42,16 +42,6 @@ class ChainExtent:
 
 
 @dataclass(frozen=True, slots=True)
-class ChainPart:
-    """Bytes [start, stop) of a log segment, as a WAL segment holds them."""
-
-    start: int
-    stop: int
-    digest: str
-    """Their SHA-256, hex."""
-
-
-@dataclass(frozen=True, slots=True)
 class ChainSegment:
     """The part of a log segment that its WAL segments hold."""
 
@@ -60,9 +50,8 @@ class ChainSegment:
     length: int
     crc: int
     """CRC-32C of [0, length). Over commits that end with their own CRC-32C it depends only on their lengths."""
-    parts: Sequence[ChainPart] = ()
-    """What is known of the bytes of each WAL segment: of all of them, or of the last commits of those whose contents
-    were not read. Empty if the log is not compared."""
+    other: tuple[int, int] | None = None
+    """Bytes [start, stop) that the compared log has others of: the first ones that are known."""
     digest: str | None = None
     """SHA-256, hex, of [0, length), if the log segment went up sealed."""
 
@@ -82,7 +71,6 @@ class Chain:
         identity = None if subject.claim is None else Identity.of(subject.claim)
         start = Position(subject.name, subject.first, 0)
         self._here = ChainPosition(ChainState(identity, subject.first, start, digest=""))
-        self._parts: dict[int, list[ChainPart]] = {}
         self.segments: dict[int, ChainSegment] = {}
         """The log segments after the newest snapshot, by index."""
         self._begin()
@@ -220,19 +208,14 @@ class Chain:
         elif header.index >= self._subject.covered:
             entry = self._subject.known(header.index) if header.sealed is not None else None
             if entry is None:
-                self._add_to_segment(header, _part_of(read, header) if self._tools.reader.digests_content else None)
+                before = self.segments.get(header.index)
+                other = read.other if before is None or before.other is None else before.other
+                facts = (header.index, header.file, header.end, header.crc_total)
+                self.segments[header.index] = ChainSegment(*facts, other)
             else:
-                self._parts.pop(header.index, None)
                 facts = (header.index, header.file, entry.length, entry.crc)
                 self.segments[header.index] = ChainSegment(*facts, digest=entry.digest)
         self._here.advance(header, read.key, "" if read.problems else read.digest or "")
-
-    def _add_to_segment(self, header: WalHeader, part: ChainPart | None) -> None:
-        """Count a WAL segment to its log segment."""
-        parts = self._parts.setdefault(header.index, [])
-        if part is not None:
-            parts.append(part)
-        self.segments[header.index] = ChainSegment(header.index, header.file, header.end, header.crc_total, parts)
 
     def _find_missing(self, required: list[tuple[Position, str]], newest: Snapshot | None) -> tuple[str, str] | None:
         """(key, reason) of an object that is missing after the last WAL segment; None if none is known to be.
@@ -247,12 +230,3 @@ class Chain:
             what = f"is missing, or what ends the log segment before index {newest.next}: a generation's last WAL "
             return wal_key(slot), f"{what}segment is never deleted, and {newest.key} names it as {newest.chain}"
         return None
-
-
-def _part_of(read: WalRead, header: WalHeader) -> ChainPart | None:
-    """What a WAL segment shows of its log segment's bytes; None if it shows nothing."""
-    if read.content_digest is not None:
-        return ChainPart(header.offset, header.end, read.content_digest) if header.length else None
-    if header.check_start is None or header.check_digest is None:
-        return None
-    return ChainPart(header.check_start, header.end, header.check_digest)

@@ -108,11 +108,11 @@ def verify(  # noqa: PLR0913 - each is a separate choice
             scope,
             pool,
             known or {},
-            compares=against is not None,
+            against,
         )
         generations = run.run(acknowledged)
         check_versions(kept_versions(store), run.isolated, findings)
-        comparison = run.compare(against) if against is not None else None
+        comparison = run.compare()
     return VerifyReport.of(store.url, findings, scope, generations, comparison, clock.monotonic() - started)
 
 
@@ -125,10 +125,9 @@ class _Verification:
         scope: Scope,
         pool: OrderedPool,
         known: Mapping[tuple[Generation, int, int], SealedRead],
-        *,
-        compares: bool,
+        against: str | None,
     ) -> None:
-        """``compares``: the log will be compared with the replica."""
+        """``against``: the folder of the log to compare the replica with; None: it is not compared."""
         self._store = store
         self._findings = findings
         self._anomalies = findings.anomalies
@@ -137,7 +136,10 @@ class _Verification:
         self._pool = pool
         self._claims = ClaimReader(store, findings)
         self._snapshots = SnapshotReader(store, findings, formats)
-        self._wal = WalReader(store, scope, formats, digests_content=compares)
+        self._wal = WalReader(store, scope, formats, self._local)
+        self._against = against
+        self._locals: dict[str, LocalLog] = {}
+        """The log to compare with, by the name of the format in which it is read."""
         self._sealed_reader = SealedVerifier(store, scope, formats, known)
         self._tools = VerifyContext(store, self._wal, self._sealed_reader, self._claims, findings, formats)
         self._bases: dict[Generation, KnownSnapshots] = {}
@@ -157,6 +159,7 @@ class _Verification:
         if self._findings.watch.walk is not None:
             self._findings.watch.walk(max(len(seen.claims), len(seen.generations)))
         claims = self._claims.read(seen.claims)
+        self._open_local(claims)
         for name in claims.by_generation:
             seen.generations.setdefault(name, ListedObjects(name))
         generations = dict(sorted(seen.generations.items()))
@@ -336,16 +339,32 @@ class _Verification:
             return True
         return subject.pruned and next(wal_between(self._store, position, None), None) is not None
 
-    def compare(self, folder: str) -> Comparison | None:
-        """Compare the latest generation with the log in ``folder``. None if that is another log, if the replica holds
+    def _local(self, format_name: str) -> LocalLog | None:
+        """The log to compare with, read in a format; None without one. Threads of the pool call it."""
+        return self._locals.get(format_name)
+
+    def _open_local(self, claims: Claims) -> None:
+        """Open the log to compare with, for each format of the replica. Raises SourceError, SourceMissingError."""
+        folder = self._against
+        if folder is None:
+            return
+        for name in {claim.format for claim in claims.by_generation.values()}:
+            log_format = self._formats(name)
+            if log_format is not None:
+                self._locals[name] = LocalLog(folder, log_format)
+
+    def compare(self) -> Comparison | None:
+        """Compare the latest generation with the log. None without a log, if that is another log, if the replica holds
         no generation, or if the store fails to return what the comparison needs."""
-        if self._snapshots.unread or not all(extent.read for extent in self._extents.values()):
+        folder = self._against
+        if folder is None or self._snapshots.unread or not all(extent.read for extent in self._extents.values()):
             return None
         claim = self._latest()
         log_format = None if claim is None else self._formats(claim.format)
         if claim is None or log_format is None:
             return None
-        local = LocalLog(folder, log_format)
+        local = self._locals[claim.format]
+        local.refresh()
         if (other := local.other_format()) is not None:
             what = f"is a log of {other.written_by} (format {other.format}); the replica's is of format {claim.format}"
             self._anomalies.add(AnomalyKind.FOREIGN, folder, what)

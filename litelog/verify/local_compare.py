@@ -31,7 +31,7 @@ from litelog.verify.findings import Anomaly, AnomalyKind
 from litelog.verify.inventory import wal_between
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from litelog.formats import LogFormat, Scan
     from litelog.formats.signatures import Signature
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.fetch import OrderedPool
     from litelog.stores.object_store import ObjectStore
-    from litelog.verify.chain import ChainPart, ChainSegment
+    from litelog.verify.chain import ChainSegment
     from litelog.verify.findings import Findings, Scope
     from litelog.verify.sealed import SealedVerifier
     from litelog.verify.wal import WalReader
@@ -68,9 +68,9 @@ class HeldSegment:
     """SHA-256; None if it is not sealed."""
     place: Position
     """The position of its start in its generation."""
-    parts: Sequence[ChainPart] = ()
-    """The parts whose SHA-256 is known if it is not sealed. Commits that end with their own CRC-32C have the same one,
-    whatever they hold."""
+    other: tuple[int, int] | None = None
+    """Bytes [start, stop) that the log has others of, if it is not sealed and its WAL segments were compared. Commits
+    that end with their own CRC-32C have the same one, whatever they hold."""
 
     @classmethod
     def of_entry(cls, entry: SnapshotEntry, generation: Generation) -> HeldSegment:
@@ -82,7 +82,7 @@ class HeldSegment:
     def of_wal(cls, key: str, shipped: ChainSegment, generation: Generation) -> HeldSegment:
         """From its WAL segments."""
         place = Position(generation, shipped.index, 0)
-        return cls(key, shipped.file, shipped.length, shipped.crc, shipped.digest, place, shipped.parts)
+        return cls(key, shipped.file, shipped.length, shipped.crc, shipped.digest, place, shipped.other)
 
 
 class NotComparedReason(StrEnum):
@@ -237,6 +237,16 @@ class LocalLog:
             sha.update(piece)
         return crc, sha.hexdigest()
 
+    def has_bytes(self, file: str, start: int, stop: int, digest: str) -> bool:
+        """As ``ComparedLog`` has it: a log segment that was dropped is judged later, as is one that cannot be read."""
+        sha = hashlib.sha256()
+        try:
+            for piece in self.pieces(file, start, stop):
+                sha.update(piece)
+        except (SourceError, CorruptionError):
+            return True
+        return sha.hexdigest() == digest
+
     def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
         """The bytes [start, stop) of a log segment."""
         path = os.path.join(self.folder, name)
@@ -325,7 +335,7 @@ class LocalComparison:
             return _Judged(segment)
         try:
             crc, digest = local.sums(file, segment.length)
-            is_same = crc == segment.crc and segment.digest in (None, digest) and self._find_other(segment) is None
+            is_same = crc == segment.crc and segment.digest in (None, digest) and segment.other is None
         except SourceError:
             if local.size(file) >= 0:
                 raise
@@ -354,8 +364,8 @@ class LocalComparison:
     def _where(self, segment: HeldSegment) -> str:
         """The range of offsets in which the first difference lies, from the CRC-32C of each part, if that is known."""
         try:
-            if (part := self._find_other(segment)) is not None:
-                return f": the first at offset {part.start} or above, below {part.stop}"
+            if segment.other is not None:
+                return ": the first at offset {} or above, below {}".format(*segment.other)
             for start, stop, crc in self._ranges(segment):
                 here = 0
                 for piece in self._local.pieces(segment.file, start, stop):
@@ -365,16 +375,6 @@ class LocalComparison:
         except (StoreError, CorruptionError, UnknownVersionError, SourceError):
             pass
         return ""
-
-    def _find_other(self, segment: HeldSegment) -> ChainPart | None:
-        """The first part of a log segment whose bytes are others here. Raises SourceError."""
-        for part in segment.parts:
-            found = hashlib.sha256()
-            for piece in self._local.pieces(segment.file, part.start, part.stop):
-                found.update(piece)
-            if found.hexdigest() != part.digest:
-                return part
-        return None
 
     def _ranges(self, segment: HeldSegment) -> Iterator[tuple[int, int, int]]:
         """(start, stop, CRC-32C) of each part of a log segment."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from litelog.dataclass import dataclass
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
@@ -33,6 +33,15 @@ if TYPE_CHECKING:
     from litelog.verify.findings import Scope
     from litelog.verify.sealed import SealedVerifier
 
+
+class ComparedLog(Protocol):
+    """A log that the replica is compared with."""
+
+    def has_bytes(self, file: str, start: int, stop: int, digest: str) -> bool:
+        """Whether the bytes [start, stop) of a log segment have this SHA-256, or cannot be read. Any thread may call
+        it."""
+
+
 PROBE_BYTES = 4 << 10
 """How many bytes are read for a header without the contents; a longer header costs a second request."""
 
@@ -56,8 +65,9 @@ class WalRead:
     failure: StoreError | None = None
     content: int = 0
     """Bytes of the log that were read and checked."""
-    content_digest: str | None = None
-    """SHA-256 of these bytes; None if they were not read, or the reader does not take it."""
+    other: tuple[int, int] | None = None
+    """Bytes [start, stop) of its log segment that the compared log has others of: all of them, or the last commits if
+    its contents were not read. None if it has the same, or if they were not compared."""
 
     @property
     def key(self) -> str:
@@ -72,15 +82,14 @@ class WalReader:
         store: ObjectStore,
         scope: Scope,
         formats: Callable[[str], LogFormat | None],
-        *,
-        digests_content: bool = False,
+        local: Callable[[str], ComparedLog | None] = lambda _: None,
     ) -> None:
-        """``formats`` returns None for an unknown format, whose commits are not judged. ``digests_content``: take the
-        SHA-256 of the bytes of the log, so that they can be compared with other ones."""
+        """``formats`` returns None for an unknown format, whose commits are not judged. ``local`` returns the log to
+        compare with, read in a format; None to compare with none."""
         self._store = store
         self._scope = scope
         self._formats = formats
-        self.digests_content = digests_content
+        self._local = local
         self.always: Position | None = None
         """The WAL segment whose contents are always read, also if it is not in the sample."""
 
@@ -141,14 +150,15 @@ class WalReader:
             return WalRead(position, size, problems=(anomaly_of(key, error),))
         problems = [] if len(body) == size else [_other_size(key, size, len(body))]
         header, epoch, content = None, None, 0
-        hashed = hashlib.sha256() if self.digests_content else None
-        content_digest = None
+        hashed, other = hashlib.sha256(), None
         try:
             segment = wal_segment.decode(key, body)
             header = segment.header
-            scan = _scan(segment, self._formats(header.format), hashed)
+            local = self._local_of(header)
+            scan = _scan(segment, self._formats(header.format), None if local is None else hashed)
             content = header.length
-            content_digest = None if hashed is None else hashed.hexdigest()
+            if local is not None and not local.has_bytes(header.file, header.offset, header.end, hashed.hexdigest()):
+                other = header.offset, header.end
             if scan is not None and scan.commits:
                 epoch = scan.epoch
         except CorruptionError as error:
@@ -163,15 +173,24 @@ class WalReader:
             epoch,
             tuple(problems),
             content=content,
-            content_digest=content_digest,
+            other=other,
         )
 
     def _read_header(self, position: Position, size: int) -> WalRead:
         key = wal_key(position)
         try:
-            return WalRead(position, size, wal_segment.decode_header(key, self._read_head(key)))
+            header = wal_segment.decode_header(key, self._read_head(key))
         except CorruptObjectError as error:
             return WalRead(position, size, problems=(anomaly_of(key, error),))
+        local, start, digest, other = self._local_of(header), header.check_start, header.check_digest, None
+        if local is not None and start is not None and digest is not None:
+            other = None if local.has_bytes(header.file, start, header.end, digest) else (start, header.end)
+        return WalRead(position, size, header, other=other)
+
+    def _local_of(self, header: WalHeader) -> ComparedLog | None:
+        """The log to compare the bytes with; None if they are not compared."""
+        is_compared = header.length > 0 and header.successor is None and self._scope.takes(header.file)
+        return self._local(header.format) if is_compared else None
 
     def _read_head(self, key: str) -> bytes:
         """The front of an object, with all of its header."""
