@@ -18,6 +18,7 @@ import xxhash
 from litelog.codec.lz4_frames import MAX_EXPANSION, MAX_FRAME_BYTES, Frame, FrameError, skippable_end, skippable_frame
 from litelog.errors import ConfigError
 from litelog.installation import install_command
+from litelog.native.calls import make_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -43,6 +44,8 @@ MAX_WINDOW_BYTES = 8 << 20
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _MOST_HEADER_BYTES = 18
 _PAD_HEAD_BYTES = 8
+_BLOCK_HEAD_BYTES, _CHECKSUM_BYTES = 3, 4
+_ONE_BYTE_REPEATED = 1
 _PIECES, _PIECE_BYTES = 64, 64
 _LEAST_SAVED = 8
 
@@ -72,35 +75,54 @@ def zstd_checksum(data: Buffer) -> int:
 
 
 def find_zstd_frame(data: Buffer) -> Frame:
-    """The only data frame of ``data``, which ends where the data ends. Raises FrameError if its head shows no such
-    frame; ``decompress_zstd_frame`` checks the rest."""
+    """The only data frame of ``data``, which ends where the data ends. Raises FrameError if its head and those of its
+    blocks show no such frame; ``decompress_zstd_frame`` checks what the blocks hold."""
     view = memoryview(data)
     start = skippable_end(view)
     if view[start : start + len(_MAGIC)] != _MAGIC:
         raise FrameError(start, "is not one zstd frame")
     zstandard = _load()
+    head = view[start : start + _MOST_HEADER_BYTES]
     try:
-        stated = zstandard.get_frame_parameters(view[start : start + _MOST_HEADER_BYTES])
+        stated, head_bytes = zstandard.get_frame_parameters(head), zstandard.frame_header_size(head)
     except zstandard.ZstdError as error:
         raise FrameError(start, str(error)) from error
     if not stated.has_checksum or stated.dict_id or stated.window_size > MAX_WINDOW_BYTES:
         raise FrameError(start, "has no content checksum, needs a dictionary, or needs too large a window")
     if stated.content_size > MAX_FRAME_BYTES:  # also if it is not stated
         raise FrameError(start, f"content of {stated.content_size} bytes is over the limit, or not stated")
-    return Frame(start, len(view), stated.content_size, skippable=False)
+    end = _find_end(view, start + head_bytes)
+    if end != len(view):
+        raise FrameError(min(end, len(view)), "frame is cut off" if end > len(view) else "unused data after the frame")
+    return Frame(start, end, stated.content_size, skippable=False)
 
 
-def decompress_zstd_frame(data: Buffer, frame: Frame, into: memoryview | None = None) -> memoryview:  # noqa: ARG001
-    """Decompress ``frame``, which ``find_zstd_frame`` found. Raises FrameError if it is not whole, or not alone.
-    ``into``: is not used, as the package has no such way."""
-    view = memoryview(data)[frame.start : frame.end]
+def decompress_zstd_frame(data: Buffer, frame: Frame, into: memoryview | None = None) -> memoryview:
+    """Decompress ``frame``, which ``find_zstd_frame`` found. Raises FrameError if it does not hold what its head and
+    its checksum state. ``into``: receives the content, and has ``frame.size`` bytes; None: a new buffer.
+
+    libzstd writes there at once, as it is given a whole frame and room for its content. It checks both.
+    """
+    content = memoryview(make_bytes(frame.size)) if into is None else into
     try:
-        content: bytes = _tools().decompressor.decompress(view, max_output_size=frame.size, allow_extra_data=False)
+        written = _tools().decompressor.stream_reader(memoryview(data)[frame.start : frame.end]).readinto(content)
     except _load().ZstdError as error:
         raise FrameError(frame.start, str(error)) from error
-    if len(content) != frame.size:
-        raise FrameError(frame.start, f"{len(content)} bytes of content, not {frame.size}")
-    return memoryview(content)
+    if written != frame.size:
+        raise FrameError(frame.start, f"{written} bytes of content, not {frame.size}")
+    return content
+
+
+def _find_end(view: memoryview, at: int) -> int:
+    """Where a frame ends, with its checksum, whose blocks begin at ``at``; behind ``view`` if it is cut off."""
+    is_last = 0
+    while not is_last:
+        head = int.from_bytes(view[at : at + _BLOCK_HEAD_BYTES], "little")
+        if at + _BLOCK_HEAD_BYTES > len(view):
+            break
+        is_last, kind, size = head & 1, head >> 1 & 3, head >> 3
+        at += _BLOCK_HEAD_BYTES + (1 if kind == _ONE_BYTE_REPEATED else size)
+    return at + _CHECKSUM_BYTES
 
 
 def _is_noisy(data: memoryview) -> bool:

@@ -70,6 +70,25 @@ def test_noise_of_any_size_takes_at_most_some_bytes_more(size: int) -> None:
     assert len(compress_zstd_frame(data)) <= size + 24
 
 
+@pytest.mark.parametrize("level", [-5, 1, 3, 9])
+def test_the_content_is_written_where_it_belongs_whatever_its_blocks_are(level: int) -> None:
+    data = Random(1).randbytes(150_000) + bytes(300_000) + b"words and words " * 20_000 + Random(2).randbytes(70_000)
+    frame = compressor(level=level).compress(data)
+    room = memoryview(bytearray(b"\xaa" * (len(data) + 20)))
+    content = decompress_zstd_frame(frame, find_zstd_frame(frame), room[10:-10])
+    assert content.obj is room.obj
+    assert room == b"\xaa" * 10 + data + b"\xaa" * 10
+
+
+def test_damage_in_the_checksum_is_found_also_in_a_buffer_of_the_caller() -> None:
+    frame, room = compress_zstd_frame(BODY), memoryview(bytearray(len(BODY)))
+    for bit in range(len(frame) * 8 - 32, len(frame) * 8):
+        damaged = bytearray(frame)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(FrameError, match="checksum"):
+            decompress_zstd_frame(damaged, find_zstd_frame(damaged), room)
+
+
 def test_threads_make_the_same_frames_and_read_them() -> None:
     pieces = [Random(number).randbytes(300) * (number + 1) for number in range(40)]
     with ThreadPoolExecutor(4) as pool:
