@@ -185,12 +185,21 @@ class SegmentFiles:
         reopen: Callable[[str], int],
         sizes: Mapping[int, int],
         indexes: Iterable[int],
+        reserve: Callable[[int, int], None] = allocate,
     ) -> None:
-        """``sizes``: the final size of each log segment in bytes, by its index. ``indexes``: the index of each piece
-        for which ``done`` will be called; ``expect`` adds more."""
+        """Open nothing yet.
+
+        Args:
+            create: Creates a file of that name, and opens it.
+            reopen: Opens it again.
+            sizes: The final size of each log segment in bytes, by its index.
+            indexes: The index of each piece for which ``done`` will be called; ``expect`` adds more.
+            reserve: Reserves room for so many bytes of an open file. It may take as long as a sync of another one.
+        """
         self._create = create
         self._reopen = reopen
         self._sizes = sizes
+        self._reserve = reserve
         self._lock = threading.Lock()
         self._left = Counter(indexes)
         self._open: dict[int, int] = {}
@@ -204,16 +213,23 @@ class SegmentFiles:
     def open(self, index: int, name: str) -> int:
         """The descriptor of a log segment that has pieces left. The first call creates the file."""
         with self._lock:
-            if index not in self._open:
-                self._open[index] = self._make(index, name)
-            return self._open[index]
+            file = self._open.get(index)
+            room = 0
+            if file is None:
+                file, room = self._make(index, name)
+                self._open[index] = file
+        if room:
+            self._reserve(file, room)  # without the lock, for which all other threads would wait
+        return file
 
     @contextmanager
     def opened_apart(self, index: int, name: str) -> Iterator[int]:
         """Open a separate descriptor for a log segment that may have no pieces left; sync and close it at the end."""
         with self._lock:
-            file = self._make(index, name)
+            file, room = self._make(index, name)
         try:
+            if room:
+                self._reserve(file, room)
             yield file
             os.fsync(file)
         finally:
@@ -236,17 +252,18 @@ class SegmentFiles:
             while self._open:
                 os.close(self._open.popitem()[1])
 
-    def _make(self, index: int, name: str) -> int:
+    def _make(self, index: int, name: str) -> tuple[int, int]:
+        """Open a log segment. Returns its descriptor, and the bytes for which to reserve room: 0 if it was created
+        before."""
         if index in self._created:
-            return self._reopen(name)
+            return self._reopen(name), 0
         file = self._create(name)
         self._created.add(index)
+        size = self._sizes.get(index, 0)
         try:
-            size = self._sizes.get(index, 0)
             if os.fstat(file).st_size > size:  # an earlier restore wrote more
                 os.ftruncate(file, size)
-            allocate(file, size)
         except OSError:
             os.close(file)
             raise
-        return file
+        return file, size

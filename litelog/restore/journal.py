@@ -68,8 +68,19 @@ class VerifiedWal(NamedTuple):
 class Journal:
     """The ranges that exist. Shared by threads."""
 
-    def __init__(self, folder: int, held: Iterable[VerifiedBytes | VerifiedWal] = ()) -> None:
-        """``folder``: the descriptor of the folder. ``held``: the ranges that an earlier restore left there."""
+    def __init__(
+        self,
+        folder: int,
+        held: Iterable[VerifiedBytes | VerifiedWal] = (),
+        make_durable: Callable[[int], None] = os.fsync,
+    ) -> None:
+        """Make it, without a file.
+
+        Args:
+            folder: The descriptor of the folder.
+            held: The ranges that an earlier restore left there.
+            make_durable: Makes what was written to an open file durable. It takes as long as the disk does.
+        """
         self._folder = folder
         self._held: set[VerifiedBytes] = set()
         self._wal: dict[str, VerifiedWal] = {}
@@ -83,7 +94,11 @@ class Journal:
         self._adopted: set[tuple[str, str]] = set()
         self._file = -1
         self._size = 0
+        self._make_durable = make_durable
         self._lock = threading.Lock()
+        self._syncing = threading.Lock()
+        """Held during a sync, so that nothing closes the file. ``add`` does not wait for it: the threads that write
+        would all wait for the disk, and give it nothing to do."""
 
     @property
     def files(self) -> set[str]:
@@ -126,14 +141,16 @@ class Journal:
             self._size += os.write(self._file, line)
 
     def sync(self) -> None:
-        """Make the journal durable."""
-        with self._lock:
-            if self._file >= 0:
-                os.fsync(self._file)
+        """Make durable what was added before the call. Other threads may add more meanwhile."""
+        with self._syncing:
+            with self._lock:
+                file = self._file
+            if file >= 0:
+                self._make_durable(file)
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        with self._lock:
+        with self._syncing, self._lock:
             if self._file >= 0:
                 os.close(self._file)
                 self._file = -1

@@ -14,7 +14,7 @@ from litelog.formats.lines import LinesFormat
 from litelog.objects.layout import wal_key
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.restore.journal import JOURNAL_NAME, MAX_JOURNAL_BYTES
+from litelog.restore.journal import JOURNAL_NAME, MAX_JOURNAL_BYTES, Journal, VerifiedBytes, read_journal
 from tests.builders.child import in_child
 from tests.builders.replica_builder import ReplicaBuilder, client_of, make_log
 from tests.builders.restoring import files_in, restore_to
@@ -200,3 +200,31 @@ def test_lines_that_were_changed_since_are_read_again(tmp_path: Path) -> None:
     restore(resumed, plan, str(tmp_path / "out"), log_format=builder.format)
     assert (tmp_path / "out" / "log").read_bytes() == b"".join(lines)
     assert len(resumed.read) == 8 - 6 + 1
+
+
+def test_a_thread_adds_to_the_journal_while_another_waits_for_the_disk(tmp_path: Path) -> None:
+    """Else all threads of a restore wait for the disk, and it has nothing to do after that."""
+    ranges = [VerifiedBytes("1.log", "0" * 64, start, start + 1) for start in range(3)]
+    folder = os.open(tmp_path, os.O_RDONLY)
+    outcomes: list[str] = []
+
+    def make_durable(file: int) -> None:
+        adding = threading.Thread(target=journal.add, args=[ranges[1]], daemon=True)
+        adding.start()
+        adding.join(timeout=30)
+        closing.start()
+        os.fsync(file)  # the file is still open
+        outcomes.append("waited" if adding.is_alive() else "added")
+
+    journal = Journal(folder, make_durable=make_durable)
+    closing = threading.Thread(target=journal.close, daemon=True)
+    journal.sync()  # nothing to do yet
+    journal.add(ranges[0])
+    journal.sync()
+    closing.join(timeout=30)
+    assert outcomes == ["added"]
+    assert read_journal(folder) == ranges[:2]
+    journal.add(ranges[2])  # opens the file again
+    assert read_journal(folder) == ranges
+    journal.close()
+    os.close(folder)
