@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, InvalidConfigError
 from litelog.system.files import read_regular
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from litelog.config import Config
 
 DEFAULT_CONFIG = "/etc/litelog.yml"
@@ -37,6 +38,8 @@ def load(path: str) -> Config:
 
 def _source(path: str) -> Path:
     """``-`` is standard input."""
+    from pathlib import Path
+
     return Path("/dev/stdin" if path == "-" else path)
 
 

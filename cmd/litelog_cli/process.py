@@ -8,7 +8,6 @@ import os
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -42,6 +41,8 @@ class Child:
     """
 
     def __init__(self, command: str, on_end: Callable[[], None]) -> None:
+        from subprocess import Popen
+
         try:
             arguments = shlex.split(command)
         except ValueError as error:
@@ -49,7 +50,7 @@ class Child:
         if not arguments:
             raise ConfigError("--exec: names no program")
         try:
-            self._process = subprocess.Popen(arguments)  # noqa: S603 - the command that the user gave, without a shell
+            self._process = Popen(arguments)  # noqa: S603 - the command that the user gave, without a shell
         except OSError as error:
             raise ConfigError(f"--exec: {arguments[0]}: {error.strerror}") from error
         self._on_end = on_end
@@ -75,10 +76,12 @@ class Child:
 
     def end(self, timeout: float) -> None:
         """Ask it to end, wait for ``timeout`` seconds, then kill it."""
+        from subprocess import TimeoutExpired
+
         self._send(signal.SIGTERM)
         try:
             self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             self.kill()
             self._process.wait()
 

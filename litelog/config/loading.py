@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -207,8 +206,10 @@ def _unknown_key(location: Location) -> str:
     known += ["dir"] if "path" in known else []
     if "url" in known and str(location[-1]).replace("_", "-") in _CLIENT_OPTIONS:
         return f"unknown key; it belongs under options: (options: {{{location[-1]}: ...}})"
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
     name = str(location[-1]).replace("_", "-")
-    near = [other] if (other := _OTHER_NAMES.get(name)) in known else difflib.get_close_matches(name, known, 1, 0.6)
+    near = [other] if (other := _OTHER_NAMES.get(name)) in known else get_close_matches(name, known, 1, 0.6)
     return f"unknown key; did you mean {near[0]}?" if near else f"unknown key (known: {', '.join(known)})"
 
 

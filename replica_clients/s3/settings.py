@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 import os
 import re
 from dataclasses import field
@@ -175,7 +174,9 @@ def _known(name: str) -> str:
     spelled = str(name).lower().replace("_", "-")
     if spelled in _OPTIONS:
         return spelled
-    near = difflib.get_close_matches(spelled, _OPTIONS, 1, 0.5)
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+    near = get_close_matches(spelled, _OPTIONS, 1, 0.5)
     advice = f"; did you mean {near[0]}?" if near else ""
     raise ConfigError(f"an S3 replica has no option {name!r}{advice} (it has {', '.join(sorted(_OPTIONS))})")
 

@@ -117,6 +117,20 @@ def test_a_disarmed_waiter_stays_asleep_and_others_wake(watcher: Watcher, tmp_pa
     assert not gone.is_set()
 
 
+def test_two_paths_of_one_folder_are_two_waits(watcher: Watcher, tmp_path: Path) -> None:
+    """The kernel has one watch for both."""
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    one, other = threading.Event(), threading.Event()
+    assert watcher.arm(str(folder), one.set)
+    assert watcher.arm(str(link), other.set)
+    watcher.disarm(str(folder), one.set)
+    (folder / "a").write_bytes(b"")
+    assert other.wait(WAIT_SECONDS)
+    assert not one.is_set()
+
+
 @pytest.mark.slow
 def test_a_queue_overflow_wakes_everybody_and_watching_continues(watcher: Watcher, tmp_path: Path) -> None:
     held, go_on, waiting, other = tmp_path / "held", threading.Event(), threading.Event(), threading.Event()
@@ -181,9 +195,10 @@ def test_no_wake_up_is_lost_between_a_writer_and_a_reader(watcher: Watcher, tmp_
 @pytest.mark.slow
 def test_without_inotify_every_arm_says_poll() -> None:
     program = """
-import sys, types
-sys.modules["watchdog.observers.inotify_c"] = None
+import resource
 from litelog.system.inotify import Watcher
+Watcher().close()
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 watcher = Watcher()
 assert not watcher.available and not watcher.arm("/", print)
 watcher.disarm("/", print)
@@ -192,6 +207,15 @@ print("polls")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "polls\n"
+
+
+def test_closing_closes_its_descriptors() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    watchers = [Watcher() for _ in range(3)]
+    assert len(os.listdir("/proc/self/fd")) > len(before)
+    for watcher in watchers:
+        watcher.close()
+    assert sorted(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.slow
