@@ -379,7 +379,7 @@ class Replicator:
                 self._last_turn = now
                 self._on_turn()
                 run_state.wake_at = math.inf
-                wake_at = min(_next_turn(now), run_state.ends_by, *[duty.serve(now) for duty in self._duties])
+                wake_at = _next_turn(now, min(run_state.ends_by, *[duty.serve(now) for duty in self._duties]))
                 if run_state.wake_at == math.inf:  # no call has woken it meanwhile
                     run_state.wake_at = wake_at
                     run_state.changed.wait(max(0.0, wake_at - self._clock.monotonic()))
@@ -437,9 +437,10 @@ class Replicator:
         self._members.close()
 
 
-def _next_turn(now: float) -> float:
-    """Return when the main loop wakes if nothing is due: at the same time as for idle logs, so that it wakes once."""
-    return (now // TURN_SECONDS + 1) * TURN_SECONDS
+def _next_turn(now: float, due: float) -> float:
+    """Return when the main loop wakes: at ``due`` if that is soon enough. If not, at the same time as for idle logs, so
+    that it wakes once."""
+    return due if due <= now + TURN_SECONDS else (now // TURN_SECONDS + 1) * TURN_SECONDS
 
 
 def _is_gone(task: ReplicaTask) -> bool:

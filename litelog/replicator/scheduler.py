@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,7 +30,8 @@ POLLING_THREADS = 4
 """How many sweeps over idle logs run at the same time: a folder may hang."""
 
 LIMIT_CHECK_SECONDS = 0.1
-"""How often a busy log is checked for a whole WAL segment's growth before its interval is over, at most: in seconds."""
+"""How often a busy log is checked for a whole WAL segment's growth before its interval is over, at most: in seconds.
+Its growth in the interval before tells when the first check is."""
 
 LONGEST_CHECK_SECONDS = 1.0
 """The longest time between two such checks, in seconds: a log may begin to grow fast."""
@@ -141,7 +143,8 @@ class SyncScheduler(TaskDuty):
                 self._end(task, Phase.FAILED)
             if replica is None or task.phase in FINISHED or task.phase in BUSY:
                 continue
-            if task.phase is Phase.THROTTLED and task.due > now and (rest := self._room_seconds(task, replica, now)):
+            rest = self._room_seconds(task, replica, now) if task.phase is Phase.THROTTLED else 0.0
+            if rest and task.due > now:
                 self._schedule.set(task, min(task.due, now + rest))
             else:
                 self._submit(task, replica)
@@ -153,18 +156,19 @@ class SyncScheduler(TaskDuty):
         return max(LIMIT_CHECK_SECONDS, len(self._spacing) / LIMIT_CHECKS_PER_SECOND)
 
     def _room_seconds(self, task: ReplicaTask, replica: Replica, now: float) -> float:
-        """When to check a busy log again, in seconds from ``now``; 0 if a whole WAL segment has grown.
+        """When to check a busy log again, in seconds from ``now``; 0 if a whole WAL segment has grown."""
+        pending = replica.pending_bytes()
+        if grown := now - (task.spaced_until - task.sync_interval):
+            task.growth = pending / grown
+        return 0.0 if pending >= task.limit else self._check_seconds(task, task.limit - pending)
 
-        A log that grows slowly is checked less often: after a quarter of the time in which it would fill the room.
+    def _check_seconds(self, task: ReplicaTask, room: int) -> float:
+        """In how many seconds to check a busy log with room for so many bytes.
+
+        If it grows slowly, that is a quarter of the time in which it would fill the room.
         """
-        pending, least = replica.pending_bytes(), self._limit_check_seconds()
-        if pending >= task.limit:
-            return 0.0
-        if not pending:
-            return max(least, LONGEST_CHECK_SECONDS)
-        grown = now - (task.spaced_until - task.sync_interval)
-        fills = grown * (task.limit - pending) / pending
-        return max(least, min(fills / 4, LONGEST_CHECK_SECONDS))
+        longest = room / task.growth / 4 if task.growth else math.inf
+        return max(self._limit_check_seconds(), min(longest, LONGEST_CHECK_SECONDS))
 
     def _rest_seconds(self) -> float:
         return len(self.tasks) / LOOKS_PER_SECOND
@@ -234,7 +238,7 @@ class SyncScheduler(TaskDuty):
     def _space(self, task: ReplicaTask) -> None:
         task.phase, task.due = Phase.THROTTLED, task.spaced_until
         self._spacing.add(task)
-        self._put(task, min(task.due, self._clock.monotonic() + self._limit_check_seconds()))
+        self._put(task, min(task.due, self._clock.monotonic() + self._check_seconds(task, task.limit)))
 
     def _sync(self, task: ReplicaTask, replica: Replica) -> None:
         started = self._clock.monotonic()

@@ -86,6 +86,8 @@ class ReplicaTask:
     """When it is due next, in the clock's monotonic seconds."""
     spaced_until: float = -math.inf
     """When the current sync interval ends, in monotonic seconds."""
+    growth: float = math.inf
+    """The bytes of the log a second, as they were seen last in a sync interval; infinity before that."""
     opened_at: float = 0.0
     """When it was opened, in monotonic seconds."""
     watched: bool = False

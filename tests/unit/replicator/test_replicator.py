@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from random import Random
@@ -21,6 +22,7 @@ from litelog.errors import (
     SourceSyncError,
     StoreError,
 )
+from litelog.replicator.replicator import _next_turn
 from litelog.replicator.task import FINISHED, Phase, ReplicaTask, terminal_phase
 from litelog.replicator.wiring import state_folder_of
 from litelog.shipping.backoff import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, next_delay
@@ -45,6 +47,15 @@ if TYPE_CHECKING:
     from litelog.replicator import Replicator
     from litelog.shipping.events import WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
+
+
+@pytest.mark.parametrize(
+    ("due", "wakes"),
+    [(10.4, 10.4), (11.3, 11.3), (11.31, 11.0), (math.inf, 11.0)],
+    ids=["soon", "turn", "late", "never"],
+)
+def test_the_main_loop_wakes_once_a_turn_and_only_for_what_is_due(due: float, wakes: float) -> None:
+    assert _next_turn(10.3, due) == pytest.approx(wakes)
 
 
 @pytest.mark.slow
