@@ -67,7 +67,6 @@ Examples:
   litelog demo                                              try everything in a temporary folder
   litelog replicate /var/lib/events file:///backup/events   replicate a log while it grows
   litelog restore file:///backup/events -o /var/lib/events  restore it
-\b
 """
     + EXIT_CODES,
 )
@@ -170,7 +169,7 @@ def run(  # noqa: PLR0911 - one for each kind of end
     except (BrokenPipeError, OutputGoneError, SystemExit):  # SystemExit: click found the pipe closed
         return _give_up_output()
     except OSError as error:
-        place = error.filename or _failing_output()
+        place = error.filename or _failing_output(error)
         message = f"{place}: {error.strerror}" if place else str(error)
         _print_failure(arguments, "system", message, ExitCode.FAILURE)
         return _fail([message], trace=_verbose(arguments))
@@ -205,9 +204,12 @@ def _fail(lines: Sequence[str], code: int = ExitCode.FAILURE, *, trace: bool = F
     return int(code)
 
 
-def _failing_output() -> str | None:
-    """``standard output`` if writing to it fails; None otherwise. A full disk there is then not mistaken for the
-    log's."""
+def _failing_output(error: OSError) -> str | None:
+    """``standard output`` if writing to it fails, or failed for click, which prints a long help at once and then has
+    nothing left to write; None otherwise. A full disk there is then not mistaken for the log's."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    if frame.f_code is click.echo.__code__ and not frame.f_locals.get("err"):
+        return STANDARD_OUTPUT
     try:
         sys.stdout.flush()
     except OSError:

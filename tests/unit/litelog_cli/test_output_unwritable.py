@@ -25,7 +25,7 @@ PRINTING = (
     "--version", "ls .", "man restore", "prune replica --max-age 30d", "restore replica -o out",
     "restore replica -o out --dry-run --json", "segments log", "segments --json replica", "service grafana",
     "snapshot log replica", "snapshots replica", "status replica", "status --json replica", "verify replica",
-    "verify --json replica", "version", "wal --headers replica", "wal --json replica",
+    "verify --help", "verify --json replica", "version", "wal --headers replica", "wal --json replica",
 )  # fmt: skip
 """A command line of each verb that prints."""
 
