@@ -47,7 +47,8 @@ def find_reasons(view: StatusView, rules: HealthThresholds) -> Iterator[FoundRea
     """Find everything that is wrong or unknown, or that needs attention."""
     if not view.is_live:
         message = "no daemon was asked, so it is not known what the logs hold and the replicas lack"
-        yield FoundReason(kind="no_daemon", message=message, verdict=UNKNOWN, action="Start the daemon, or ask it.")
+        action = "Ask the daemon: litelog status, with --addr if it listens at another address. If none runs, start it."
+        yield FoundReason(kind="no_daemon", message=message, verdict=UNKNOWN, action=action)
     else:
         yield from _find_stalls(view, rules)
         if not view.opened and not view.statuses:

@@ -81,6 +81,20 @@ def test_the_help_of_every_verb_describes_it_with_examples(verb: str, capsys: py
     assert f"Examples:\n    litelog {verb}" in text or f"| litelog {verb}" in text
 
 
+DAILY = ["append", "cat", "copy", "mirror", "prune", "replicate", "restore", "snapshot", "status", "sync", "verify"]
+
+
+@pytest.mark.parametrize("verb", DAILY)
+def test_the_help_of_a_daily_verb_states_its_exit_codes_in_lines_that_fit(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run([verb, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert "Exit codes: 0 " in "\n".join(lines)
+    prose = [line for line in lines if not line.startswith("    ")]  # an example is one line, however long
+    assert [line for line in prose if len(line) > 86] == []
+
+
 def test_the_command_lists_its_verbs_and_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == ExitCode.DONE
     text = capsys.readouterr().out

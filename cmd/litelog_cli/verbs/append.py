@@ -46,6 +46,9 @@ Examples:
 the log's daemon, which serves it at this URL, knows how far its mirrors are.
 With --mirror-timeout, a commit that has waited for that time is reported without
 a mirror. Further commits do not wait, until a mirror has caught up.
+\b
+Exit codes: 0 all lines are durable, 1 the log is in use, or a write failed,
+2 usage, 6 the log is damaged.
 """
 )
 @click.argument("log_dir", type=PLACE)

@@ -81,6 +81,9 @@ Examples:
 A place is beginning (first, oldest, start), latest (last), end (now), a sequence,
 a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO time
 (in UTC if it has no zone).
+\b
+Exit codes: 0 the end was reached, 1 failure, 2 usage, 3 nothing there,
+5 another process moved the consumer, 6 damage.
 """
 )
 @click.argument("places", metavar="LOG_DIR|REPLICA_URL...", nargs=-1, required=True, type=PLACE)

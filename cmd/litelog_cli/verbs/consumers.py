@@ -53,7 +53,6 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 Examples:
   litelog consumers list /var/lib/events
   litelog consumers move /var/lib/events billing latest
-\b
 """
     + _NOTE
 )
@@ -69,7 +68,6 @@ Examples:
   litelog consumers list /var/lib/events
   litelog consumers list --json s3://bucket/events
   litelog consumers list http://HOST:9977/logs/events
-\b
 """
     + _NOTE,
 )

@@ -67,17 +67,17 @@ the mirror ends with exit code 1 and stays as it is; with --on-fork new it is
 renamed to FOLDER.GENERATION, and another mirror begins.
 \b
 A URL with * stands for all served logs whose names match. Each is mirrored
-into FOLDER/NAME, and new logs are found as the daemon serves them. A log that fails does
-not stop the others. A log that is no longer served keeps its mirror.
+into FOLDER/NAME, and new logs are found as the daemon serves them. A log that
+fails does not stop the others. A log that is no longer served keeps its mirror.
 In --replica, * then stands for the log's name: 's3://bucket/*'.
 \b
 --promote makes the mirror a log to write to, once its source is gone. It first
 reads what the log's replicas have and the mirror lacks. Then start a daemon for
 it, with replicate --takeover: the daemon of the source is fenced.
 \b
-Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, or no log
-of such a name, 6 damage, 130 or 143: a signal came before the first restore was complete,
-or the mirror had not ended 5 seconds after it.
+Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, or no
+log of such a name, 6 damage, 130 or 143: a signal came before the first restore
+was complete, or the mirror had not ended 5 seconds after it.
 """
 )
 @click.argument("places", metavar="LOG_URL FOLDER | --promote FOLDER REPLICA_URL...", nargs=-1, required=True)

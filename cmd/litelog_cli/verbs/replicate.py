@@ -75,7 +75,7 @@ class ReplicateOptions:
 Examples:
   litelog replicate /var/lib/events file:///backup/events
   litelog replicate /var/log/app file:///backup/app --format lines --pattern 'app-*.log'
-  litelog replicate --config etc/litelog.yml
+  litelog replicate --config /etc/litelog.yml
   litelog replicate --once /var/lib/events file:///backup/events
   litelog replicate --exec 'myserver --port 80' /var/lib/events file:///backup/events
 \b
@@ -89,6 +89,10 @@ signal arrives during the start, the daemon acts on it as soon as the logs are
 open. With --exec the program gets the signals. When it ends, the final sync
 follows, and litelog exits with the program's exit code (4 if the program
 succeeded and the final sync did not).
+\b
+Exit codes: 0 the final sync is done, or with --once all is shipped, 1 a log or
+replica cannot be replicated, 2 usage or configuration, 4 the final sync failed,
+5 fenced: another owner writes there, 6 the log is damaged.
 """
 )
 @click.argument("log_dir", required=False, type=PLACE)

@@ -96,6 +96,10 @@ of that log's replicas.
 found by listing the replicas, even if their folders are lost. A log that cannot
 be restored does not stop the others; the exit code is the highest of all. A
 time ends each log separately: logs have no common point in time.
+\b
+Exit codes: 0 restored, or nothing to do, 1 the output exists, or a failure,
+2 usage or configuration, 3 no replica there, or nothing that early, 6 damage
+that nothing replaces. With --all, the highest of all logs.
 """
 )
 @click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1, type=PLACE)
@@ -132,7 +136,7 @@ time ends each log separately: logs have no common point in time.
 )
 @click.option("--delta", is_flag=True, help="Replace an older copy in the output; read only what it lacks.")
 @click.option("--follow", is_flag=True, help="Keep the copy up to date afterwards, until a signal.")
-@click.option("--poll-interval", type=DURATION, default=1.0, show_default="1s", help="Time between two polls.")
+@click.option("--poll-interval", type=DURATION, default=1.0, help="Time between two polls.  [default: 1s]")
 @click.option("--ignore-free-space", is_flag=True, help="Restore even if the disk seems to be too small.")
 @click.option("--if-not-exists", is_flag=True, help="Exit with code 0 if the output already exists.")
 @click.option("--if-replica-exists", is_flag=True, help="Exit with code 0 if there is nothing to restore.")

@@ -45,13 +45,14 @@ class SnapshotOptions:
     epilog="""\b
 Examples:
   litelog snapshot /var/lib/events file:///backup/events
-  litelog snapshot --config etc/litelog.yml
+  litelog snapshot --config /etc/litelog.yml
 \b
 If a daemon replicates the log, it writes the snapshot: it seals all finished log
 segments, and the snapshot names them. Without a daemon this command ships the
 rest of the log, as `litelog replicate --once` does, and then writes the snapshot.
 If no log segment was finished since the last snapshot, that one stays the newest.
-Exit codes: 0 done, 1 failure or no answer in time, 2 usage or configuration, 5 fenced.
+Exit codes: 0 done, 1 failure or no answer in time, 2 usage or configuration,
+5 fenced.
 """
 )
 @click.argument("log_dir", required=False, type=PLACE)

@@ -152,7 +152,7 @@ Exit codes: 0 all is well, 1 something could not be read, 3 there is nothing,
 """,
 )
 @click.argument("replica_url", type=PLACE)
-@click.option("--sample", "share", type=SAMPLE, default=1.0, show_default="100%", help="Share of the contents to read.")
+@click.option("--sample", "share", type=SAMPLE, default=1.0, help="Share of the contents to read.  [default: 100%]")
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random choice of that share."
 )

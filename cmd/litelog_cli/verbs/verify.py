@@ -111,8 +111,7 @@ reader needs) is reported, and counts as an anomaly only with --strict.
     "share",
     type=SAMPLE,
     default=1.0,
-    show_default="100%",
-    help="Read all structure, but only this share of the contents.",
+    help="Read all structure, but only this share of the contents.  [default: 100%]",
 )
 @click.option("--seed", type=click.IntRange(0), help="Seed of the sample.  [default: random, and printed]")
 @click.option(
