@@ -45,6 +45,7 @@ READERS = (
     "restore --dry-run -o OUTPUT REPLICA",
     "verify REPLICA",
     "copy REPLICA OUTPUT",
+    "status --replica REPLICA",
 )
 """Verbs that read a replica, and need no records of it."""
 

@@ -55,12 +55,12 @@ def status(
     as_json: bool,
 ) -> int:
     """Show the state of all replicas, of those of LOG_DIR, or of the one at REPLICA_URL."""
-    from litelog.stores.registry import redact
-    from litelog_cli.daemon_client import NoDaemonError, expected_state, find_daemon
-
     config = read_config(config_file)
     if from_replica:
         return _show(_of_replicas(place, config_file, config), as_json)
+    from litelog.stores.registry import redact
+    from litelog_cli.daemon_client import NoDaemonError, expected_state, find_daemon
+
     daemon = find_daemon(config, addr)
     silence = "the daemon is configured to listen nowhere (addr: off)"
     if daemon is not None:
