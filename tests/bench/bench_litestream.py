@@ -1,9 +1,10 @@
 """Compares litelog with Litestream: the same rows, the same places, in turns.
 
 Every program on the path whose name begins with ``litestream`` takes part. S3 is a MinIO on the path, or the server at
-``--endpoint``; a proxy before it counts requests and bytes. All run as daemons with their defaults. litelog
-syncs what it ships to disk; Litestream does not. The time of a first contact ends with the last byte before the replica
-is quiet. The times are wall times, and processor times of the daemon or the command with its start.
+``--endpoint``; a proxy before it counts requests and bytes. What is missing is left out, and the report says so. All
+run as daemons with their defaults. litelog syncs what it ships to disk; Litestream does not. The time of a first
+contact ends with the last byte before the replica is quiet. The times are wall times, and processor times of the daemon
+or the command with its start.
 """
 
 from __future__ import annotations
@@ -23,16 +24,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from counting_proxy import counting
+from counting_proxy import Counts, counting
 from logs import make_rows
-from measuring import MEMORY_POLL_SECONDS, Report, bench_folder, cpu_seconds, empty, folder_bytes, status_bytes
-from rival_programs import Place, find_programs
+from measuring import (
+    MEMORY_POLL_SECONDS,
+    Report,
+    bench_folder,
+    cpu_seconds,
+    empty,
+    folder_bytes,
+    missing,
+    status_bytes,
+)
+from rival_programs import Place, find_missing, find_programs
 from s3_server import KEY_ID, SECRET, make_bucket, serving_minio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from counting_proxy import Counts
     from rival_programs import Program
 
 QUIET_SECONDS = 3.0
@@ -157,12 +166,16 @@ def first_contact(stage: Stage, program: Program, kind: str, figures: Figures) -
     if place.folder is None:
         figures.add(f"first contact, {kind}: requests", program, stage.counts.requests.total())
     output = empty(stage.work / "restored")
+    stage.counts.reset()
     wall, processor, peak = run_measured(program.restore(work, source, place, output / "out"))
     if folder_bytes(output) < program.size(source) * 0.9:
         raise click.ClickException(f"{program.name} restored {folder_bytes(output)} bytes")
     figures.add(f"restore, {kind}: wall s", program, wall)
     figures.add(f"restore, {kind}: processor s", program, processor)
     figures.add(f"restore, {kind}: peak MiB", program, peak)
+    if place.folder is None:
+        figures.add(f"restore, {kind}: MiB received", program, stage.counts.received / 2**20)
+        figures.add(f"restore, {kind}: requests", program, stage.counts.requests.total())
 
 
 def program_rows(stage: Stage) -> str:
@@ -273,18 +286,18 @@ def append_steadily(program: Program, source: Path, rate: int, seconds: float) -
     appender.close()
 
 
-def measurements(chosen: Sequence[str]) -> Iterator[Callable[[Stage, Program, Figures], None]]:
-    """What a round measures with each program."""
+def measurements(chosen: Sequence[str], kinds: Sequence[str]) -> Iterator[Callable[[Stage, Program, Figures], None]]:
+    """What a round measures with each program, at places of ``kinds``."""
     if "contact" in chosen:
-        for kind in ("file", "s3"):
+        for kind in kinds:
             yield lambda stage, program, figures, kind=kind: first_contact(stage, program, kind, figures)  # type: ignore[misc]
-    if "steady" in chosen:
+    if "steady" in chosen and "s3" in kinds:
         for rate in (100, 1000):
             yield lambda stage, program, figures, rate=rate: steady(stage, program, rate, figures)  # type: ignore[misc]
     if "lone" in chosen:
-        for kind in ("file", "s3"):
+        for kind in kinds:
             yield lambda stage, program, figures, kind=kind: lone_commits(stage, program, kind, figures)  # type: ignore[misc]
-    if "idle" in chosen:
+    if "idle" in chosen and "s3" in kinds:
         for count in (1, 100):
             yield lambda stage, program, figures, count=count: idle(stage, program, count, figures)  # type: ignore[misc]
 
@@ -322,15 +335,21 @@ def main(  # noqa: PLR0917
     os.environ.pop("AWS_CA_BUNDLE", None)  # Litestream 0.5.18 does not start with it
     programs, figures = find_programs(compressions), Figures()
     report = Report(f"litelog beside {', '.join(program.name for program in programs[1:]) or 'nothing'}")
+    report.skipped |= find_missing(programs)
+    kinds, address, counts = ["file"], "", Counts()
     with ExitStack() as stack:
         work = stack.enter_context(bench_folder(folder))
-        server = stack.enter_context(serving_minio(work, endpoint, report))
-        make_bucket(server)
-        address, counts = stack.enter_context(counting(server))
+        if endpoint is None and (reason := missing("minio")) is not None:
+            report.skipped["S3"] = reason
+        else:
+            server = stack.enter_context(serving_minio(work, endpoint, report))
+            make_bucket(server)
+            address, counts = stack.enter_context(counting(server))
+            kinds.append("s3")
         stage = Stage(work, address, counts, make_rows((size << 20) // 1000), seconds, compressions)
         for number in range(rounds):
             turn = number % len(programs)
-            for measurement in measurements(chosen or ROWS):
+            for measurement in measurements(chosen or ROWS, kinds):
                 for program in programs[turn:] + programs[:turn]:
                     measurement(stage, program, figures)
         figures.show(report, programs)

@@ -1,4 +1,4 @@
-"""A pass-through to an HTTP server that counts requests by their method, and the bytes that clients send."""
+"""A pass-through to an HTTP server that counts requests by their method, and the bytes that pass."""
 
 from __future__ import annotations
 
@@ -31,15 +31,20 @@ class Counts:
             self.requests: Counter[str] = Counter()
             self.sent = 0
             """Bytes from clients, with the heads of their requests."""
+            self.received = 0
+            """Bytes to clients, with the heads of the answers."""
             self.last = time.monotonic()
             """When the last byte of a PUT or POST, or of its answer, passed, as ``time.monotonic`` counts."""
             self.answered = 0
             """PUTs that were answered."""
 
-    def add(self, sent: int, method: str = "", *, writes: bool = False, answered: bool = False) -> None:
-        """Count bytes of a client, and a request or an answer. ``writes``: the request is a PUT or POST."""
+    def add(
+        self, sent: int = 0, received: int = 0, *, method: str = "", writes: bool = False, answered: bool = False
+    ) -> None:
+        """Count bytes of a client or to it, and a request or an answer. ``writes``: the request is a PUT or POST."""
         with self._lock:
             self.sent += sent
+            self.received += received
             if writes:
                 self.last = time.monotonic()
             self.answered += answered
@@ -95,11 +100,12 @@ class _Connection:
         method = ""
         if not self._method and data.startswith(METHODS):
             self._method = method = data.split(b" ", 1)[0].decode()
-        self._counts.add(len(data), method, writes=self._method in WRITES)
+        self._counts.add(len(data), method=method, writes=self._method in WRITES)
 
     def _count_answer(self, data: bytes) -> None:
         continues = data.startswith(b"HTTP/1.1 100 ")
-        self._counts.add(0, writes=self._method in WRITES, answered=self._method == "PUT" and not continues)
+        answered = self._method == "PUT" and not continues
+        self._counts.add(received=len(data), writes=self._method in WRITES, answered=answered)
         if not continues:
             self._method = ""
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LITELOG = Path(sys.executable).parent / "litelog"
 SEGMENT_BYTES = 64 << 20
 BATCH = 1000
+RIVALS = ("0.3", "0.5")
+"""The versions of Litestream that keep a replica in a way of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class Litestream:
     def __init__(self, binary: Path) -> None:
         self._binary = str(binary)
         done = subprocess.run([self._binary, "version"], capture_output=True, text=True, check=True)
-        version = done.stdout.strip()
+        version = done.stdout.strip().removeprefix("v")
         self.name = f"litestream {version if version[:1].isdigit() else binary.name.removeprefix('litestream-')}"
 
     def make(self, source: Path, rows: Sequence[bytes]) -> None:
@@ -172,3 +174,10 @@ def find_programs(compressions: Sequence[str] = ()) -> list[Program]:
             if shutil.which(path):
                 found.setdefault(path.name, path)
     return [Litelog(), *map(Litelog, compressions), *map(Litestream, found.values())]
+
+
+def find_missing(programs: Sequence[Program]) -> dict[str, str]:
+    """The versions of Litestream that are not among ``programs``, with the reason."""
+    names = [program.name for program in programs]
+    absent = [version for version in RIVALS if not any(name.startswith(f"litestream {version}") for name in names)]
+    return {f"Litestream {version}": "no such program on the path" for version in absent}
