@@ -349,6 +349,10 @@ QUEUED_PER_WORKER = 4
 """How many pieces per worker are handed out ahead of the oldest unfinished one. This bounds how many log segments are
 open at a time."""
 
+WAL_BYTES = 16 << 20
+"""The most bytes of WAL segments, as they are stored, in memory at a time, unless a single one is larger. Each is read
+as a whole; sealed segments are read in pieces."""
+
 _UNBOUNDED = 1 << 62
 
 _Job = tuple[int, "Callable[[], RestoredObject]"]
@@ -379,7 +383,7 @@ class RestoreSchedule:
     def run(self) -> Generator[RestoredObject, None, None]:
         """Yield the result of each piece, in order. Raises the error of the first piece that has one."""
         try:
-            yield from ordered_prefetch(self.pool, self._jobs(), _UNBOUNDED, self.parallelism * QUEUED_PER_WORKER)
+            yield from ordered_prefetch(self.pool, self._jobs(), WAL_BYTES, self.parallelism * QUEUED_PER_WORKER)
         finally:
             # A job that was cancelled never sets its step, and a later one that runs already would wait for it forever.
             for step in self._unset:
@@ -407,7 +411,7 @@ class RestoreSchedule:
                 self._unset.popleft()
             self._last = Future()
             self._unset.append(self._last)
-            yield 0, partial(self._restore_wal, number, before, self._last)
+            yield self.plan.pieces[number].size, partial(self._restore_wal, number, before, self._last)
             before = self._last
 
     def _restore_wal(self, number: int, before: Future[ChainStep], after: Future[ChainStep]) -> RestoredObject:
