@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import select
+import struct
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
-
-from litelog.system.inotify import EVENT, IN_MODIFY
 
 if TYPE_CHECKING:
     from litelog.system.inotify import Watcher
@@ -22,6 +21,12 @@ MOST_DESCRIPTORS = 32
 
 _EVENT_BYTES = 4 << 10
 """How many bytes of events are taken at once. The kernel merges equal ones."""
+
+_EVENT = struct.Struct("=iIII")
+"""Of an event, before its name: the watch, the mask, a cookie, and the size of the name."""
+
+_IN_MODIFY = 2
+
 
 _descriptors = threading.BoundedSemaphore(MOST_DESCRIPTORS)
 
@@ -111,10 +116,10 @@ class FolderSignal:
 
 def _is_write(events: bytes) -> bool:
     """Whether they are one event, of a write to a file in the folder."""
-    if len(events) < EVENT.size:
+    if len(events) < _EVENT.size:
         return False
-    _, mask, _, name_bytes = EVENT.unpack_from(events)
-    return bool(mask == IN_MODIFY and len(events) == EVENT.size + name_bytes)
+    _, mask, _, name_bytes = _EVENT.unpack_from(events)
+    return bool(mask == _IN_MODIFY and len(events) == _EVENT.size + name_bytes)
 
 
 def _open_inotify(watcher: Watcher) -> int:

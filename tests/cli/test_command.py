@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from conftest import Command
 
-HEAVY = {"pydantic", "numpy", "pyarrow", "rich", "yaml", "lz4"}
+HEAVY = {"pydantic", "numpy", "pyarrow", "rich", "yaml", "lz4", "watchdog"}
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--version"], ["completion", "bash"], ["version", "--help"]])

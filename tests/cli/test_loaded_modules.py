@@ -30,7 +30,7 @@ MODULES = {
     "restore -o OUTPUT REPLICA": 311,
     "verify REPLICA": 310,
     "copy REPLICA OUTPUT": 267,
-    "replicate --once --state-dir STATE LOG REPLICA": 398,
+    "replicate --once --state-dir STATE LOG REPLICA": 424,
 }
 """The most modules that each verb loads with a folder, with Python's own. A twentieth of them is room."""
 
