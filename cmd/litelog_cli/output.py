@@ -147,7 +147,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: 
     whole = sum(widths) + GAP * (len(widths) - 1)
     texts = max((width for title, width in zip(columns, widths, strict=True) if not title), default=0)
     if whole > room >= whole - texts + MIN_TEXT_WIDTH:
-        _print_wrapped(table, set(numbers))
+        _print_wrapped(table, set(numbers), int(room))
         return
     right = set(numbers)
     for number, row in enumerate(table):
@@ -181,7 +181,7 @@ def _terminal_width() -> int:
         return TERMINAL_WIDTH
 
 
-def _print_wrapped(table: Sequence[Sequence[str]], right: set[str]) -> None:
+def _print_wrapped(table: Sequence[Sequence[str]], right: set[str], width: int) -> None:
     """Print a table, whose first row has the titles, with the text in columns without a title wrapped."""
     from rich.console import Console
     from rich.table import Table
@@ -193,7 +193,8 @@ def _print_wrapped(table: Sequence[Sequence[str]], right: set[str]) -> None:
         shown.add_column(title, justify="right" if title in right else "left", no_wrap=bool(title), overflow="fold")
     for row in rows:
         shown.add_row(*map(Text, row))
-    Console(file=sys.stdout, highlight=False).print(shown)
+    # Without a height, it takes a dumb terminal to have 80 columns.
+    Console(file=sys.stdout, width=width, height=len(table), highlight=False).print(shown)
 
 
 def format_number(number: float | None) -> str:

@@ -143,6 +143,20 @@ def test_the_columns_of_a_table_are_as_wide_as_their_widest_cell(
     ]
 
 
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+def test_no_cell_of_a_table_is_cut_on_any_terminal(
+    terminal: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    text = " ".join(f"word{number}" for number in range(10))
+    print_table(("first", "second", ""), [("f" * 40, "s" * 40, text)])
+    shown = capsys.readouterr().out
+    assert max(map(len, re.sub("\x1b[^m]*m", "", shown).splitlines())) <= 120
+    assert {"f" * 40, "s" * 40, *text.split()} <= set(shown.split())
+
+
 @pytest.mark.slow
 def test_all_that_is_printed_passes_the_one_place_that_escapes() -> None:
     """The exceptions are the bytes of records and JSON lines (``cat``), a number (``append``) and a shell's script."""
