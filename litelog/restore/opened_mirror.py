@@ -180,16 +180,18 @@ def keep_mirror(
                 use(mirror)
         except (DivergedError, PrunedError) as error:
             if rules.on_fork == "error":
-                _add_advice(error, source[0], folder)
+                _add_advice(error, source[0], folder, rules)
                 raise
             note_aside(set_aside(folder), error)
         else:
             return
 
 
-def _add_advice(error: LitelogError, url: str, folder: str) -> None:
+def _add_advice(error: LitelogError, url: str, folder: str, rules: MirrorRules) -> None:
     """Let a fork's message name the source, and say what to type. Its kind is for programs, and stays."""
-    command = f"litelog mirror --on-fork new {shlex.quote(redact(url))} {shlex.quote(folder)}"
+    pattern = () if rules.pattern is None else ("--pattern", rules.pattern)
+    replicas = (word for replica, _ in rules.replicas for word in ("--replica", redact(replica)))
+    command = shlex.join(["litelog", "mirror", "--on-fork", "new", *pattern, *replicas, redact(url), folder])
     said = f"so {folder} cannot continue as a mirror of {redact(url)}; to set it aside and begin another one: {command}"
     error.args = (f"{error}: {said}",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from litelog.log.mirror_note import MIRROR_NAME
 from litelog.log.writer import LOCK_NAME, LogWriter
 from litelog.restore import mirror as mirror_module
 from litelog.restore.mirror import SourceRefusedError, set_aside
-from litelog.restore.opened_mirror import opened_mirror, promote
+from litelog.restore.opened_mirror import MirrorRules, keep_mirror, opened_mirror, promote
 from litelog.restore.output import OutputError
 from litelog.restore.wal_restore import RestoreStoppedError
 from litelog.stores.object_store import ObjectReplicaClient
@@ -425,6 +425,21 @@ def test_other_commits_up_to_the_same_boundary_are_a_fork(
                     wait_until(lambda: [mirror.step(0.0), held(out) != before][1])
             assert held(out) == before
             assert log.texts[log.name].startswith(second)
+
+
+@pytest.mark.parametrize("log", ["lines"], indirect=True)
+def test_the_advice_after_a_fork_has_the_options_that_the_mirror_had(tmp_path: Path, log: LogBuilder) -> None:
+    out, replica = f"{tmp_path}/out", f"file://{tmp_path}/replica"
+    other = make_log(out, "lines")
+    other.write(b"another line\n", log.name)
+    rules = MirrorRules("app.*", replicas=((replica, {}),))
+    with serving(tmp_path, log) as (_, url):
+        words = ("--on-fork", "new", "--pattern", "'app.*'", "--replica", replica, url, out)
+        with pytest.raises(DivergedError) as refused:
+            keep_mirror(
+                (url, {}), out, rules, lambda _: None, opening=lambda: nullcontext(None), note_aside=pytest.fail
+            )
+        assert str(refused.value).endswith(f": litelog mirror {' '.join(words)}")
 
 
 def test_a_copy_of_another_history_is_not_continued(tmp_path: Path, log: LogBuilder) -> None:
