@@ -21,7 +21,7 @@ from litelog.objects.position import Position
 from litelog.shipping.archive_state import resume_archive
 from litelog.shipping.archiver import Archiver
 from litelog.shipping.divergence import DivergenceRecord
-from litelog.shipping.final_error import FinalErrorRecord
+from litelog.shipping.final_error import FinalErrorRecord, find_end
 from litelog.shipping.ownership_guard import LostObjectsError, LostSegmentError, OwnershipGuard
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.snapshots import LostSnapshotError
@@ -215,17 +215,17 @@ class Replica:
             self._fenced = error
             if self.archive is not None:
                 self.archive.stop()
-            self._final_error.note(error)
+            self._note_end(error)
             raise
         except ReplicaGapError as error:
             self._confirm_gap(error)
-            self._final_error.note(error)
+            self._note_end(error)
             raise
         except StoreError:
             self.doubt()
             raise
         except LitelogError as error:
-            self._final_error.note(error)
+            self._note_end(error)
             raise
         finally:
             if self.archive is not None:
@@ -239,9 +239,15 @@ class Replica:
         """Raise the FencedError that an earlier sync, or the archive, met."""
         if self._fenced is None and self.archive is not None and self.archive.fenced is not None:
             self._fenced = self.archive.fenced
-            self._final_error.note(self._fenced)
+            self._note_end(self._fenced)
         if self._fenced is not None:
             raise self._fenced
+
+    def _note_end(self, error: LitelogError) -> None:
+        """If shipping ends with ``error``, record it, and release what will not be put."""
+        self._final_error.note(error)
+        if find_end(error) is not None and self._writer is not None:
+            self._writer.give_up()
 
     def _confirm_gap(self, gap: ReplicaGapError) -> None:
         """Raise StoreError for a gap that the last sync did not find: a replica that becomes unavailable between a

@@ -92,6 +92,7 @@ class WalShipper:
         self._skipped = False
         self._noticed: float | None = None
         self._waiting_since = 0.0
+        self._given_up_bytes = 0
         self.waiting = False
         """Whether the last ``ship`` ended because the next log segment is being sealed."""
 
@@ -104,7 +105,8 @@ class WalShipper:
     def pending_bytes(self) -> int:
         """About how many bytes of the current log segment are not acknowledged."""
         queued = sum(encoded.header.length for encoded in self._queue)
-        return queued + self._encoder.pending_bytes + self.follower.pending_bytes()
+        encoded_bytes = queued + self._encoder.pending_bytes
+        return max(self._given_up_bytes, encoded_bytes + self.follower.pending_bytes())
 
     def notice(self, at: float) -> None:
         """Record that bytes to ship were noticed at ``at``, in monotonic seconds. Any thread may call it."""
@@ -126,10 +128,22 @@ class WalShipper:
         self._encoder.close()
         self.follower.close()
 
+    def give_up(self) -> None:
+        """Release what is encoded but not put, as shipping has ended for good: its room would be missing for the other
+        replicas of the process. Another ``ship`` encodes it again. Idempotent."""
+        if not self._queue and not self._encoder.pending_bytes:
+            return
+        self._given_up_bytes = self.pending_bytes
+        self._clear_queue()
+        self._encoder.close()
+        self.follower.rewind(self._keeper.state.place)
+        self._drained = self._skipped = False
+
     def ship(self, should_continue: Callable[[], bool]) -> bool:
         """Ship everything that is there now. Return whether there was anything. Stops early once ``should_continue()``
         is false."""
         self._drained = self.waiting = False
+        self._given_up_bytes = 0
         shipped, more = False, True
         stale = bool(self._queue) or self._encoder.pending_bytes > 0
         while (more or self._queue) and should_continue():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.config import Config, LogConfig, ReplicaConfig
-from litelog.errors import CorruptionError, StoreError
+from litelog.errors import CorruptionError, FencedError, StoreError
 from litelog.formats.litelog import encode_commit, segment_name
 from litelog.formats.registry import open_format
 from litelog.log.writer import LogWriter
@@ -185,3 +185,37 @@ def test_replicas_share_the_room_and_none_waits_for_it(tmp_path: Path, room: Roo
 def test_a_run_that_cannot_be_read_takes_no_room(tmp_path: Path, room: Room, good: int) -> None:
     test_all_good_commits_before_a_corrupt_one_are_shipped(tmp_path, good)
     assert room.used == 0
+
+
+class FencingStore(MemoryStore):
+    """Fails, or refuses as another owner would, to store a second WAL segment once several are encoded."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.pending: Callable[[], int] = lambda: 0
+        self.most = self.most_pending = 0
+        self._error = error
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        if "/wal/" in key and not key.endswith(f"{0:016x}"):
+            self.most, self.most_pending = max(self.most, RUNS.used), max(self.most_pending, self.pending())
+            raise self._error
+        super().put(key, body, create_only=create_only)
+
+
+@pytest.mark.parametrize("error", [FencedError("another one has it"), CorruptionError("damaged")], ids=repr)
+def test_a_replica_that_shipping_has_ended_for_takes_no_room(tmp_path: Path, room: Room, error: Exception) -> None:
+    """It stays open until the daemon ends, and the other replicas would have smaller WAL segments until then."""
+    folder, store = str(tmp_path / "log"), FencingStore(error)
+    source = LogSource(folder, open_format("litelog"))
+    with LogWriter(folder, segment_bytes=10_000) as writer:
+        for number in range(60):
+            writer.append(b"%d" % number * 300)
+    daemon = Daemon(None, store, str(tmp_path / "state"), limit=LIMIT, source=source)
+    store.pending = daemon.replica.pending_bytes
+    with pytest.raises(type(error)):
+        daemon.sync()
+    assert store.most > 0
+    assert (room.used, daemon.replica.queued) == (0, 0)
+    assert daemon.replica.pending_bytes() >= store.most_pending > 0
+    daemon.close()
