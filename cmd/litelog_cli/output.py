@@ -6,8 +6,8 @@ Characters that would control a terminal, or start another line, are shown as es
 
 from __future__ import annotations
 
+import io
 import json
-import math
 import os
 import re
 import sys
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 
     from litelog.errors import LitelogError
 
-TERMINAL_WIDTH = 80
-"""Columns of a terminal that does not say how wide it is."""
-
-GAP = 2
-"""Spaces between two columns of a table."""
+PLAIN_WIDTH = 10_000
+"""Width of a table that is not for a terminal: nothing is wrapped."""
 
 STANDARD_OUTPUT = "standard output"
 """Its name in messages."""
@@ -141,60 +138,36 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: 
     No cell is cut. If a terminal is too narrow, the text in columns without a title is wrapped; if that is not enough,
     whole lines are.
     """
-    table = [list(columns), *([escape(cell) for cell in row] for row in rows)]
-    widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
-    room = _terminal_width() if sys.stdout.isatty() else math.inf
-    whole = sum(widths) + GAP * (len(widths) - 1)
-    texts = max((width for title, width in zip(columns, widths, strict=True) if not title), default=0)
-    if whole > room >= whole - texts + MIN_TEXT_WIDTH:
-        _print_wrapped(table, set(numbers), int(room))
-        return
-    right = set(numbers)
-    for number, row in enumerate(table):
-        cells = (
-            " " * (width - _width(cell)) + cell if title in right else cell + " " * (width - _width(cell))
-            for title, cell, width in zip(columns, row, widths, strict=True)
-        )
-        line = (" " * GAP).join(cells).rstrip()
-        if number == 0:
-            echo_colored(line, None)
-        else:
-            sys.stdout.write(f"{line}\n")
+    from shutil import get_terminal_size
 
-
-def _width(text: str) -> int:
-    """How many columns of a terminal ``text`` takes."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def _terminal_width() -> int:
-    given = os.environ.get("COLUMNS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or TERMINAL_WIDTH
-    except (OSError, ValueError):
-        return TERMINAL_WIDTH
-
-
-def _print_wrapped(table: Sequence[Sequence[str]], right: set[str], width: int) -> None:
-    """Print a table, whose first row has the titles, with the text in columns without a title wrapped."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    titles, *rows = table
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for title in titles:
-        shown.add_column(title, justify="right" if title in right else "left", no_wrap=bool(title), overflow="fold")
+    right = set(numbers)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
     for row in rows:
-        shown.add_row(*map(Text, row))
-    # Without a height, it takes a dumb terminal to have 80 columns.
-    Console(file=sys.stdout, width=width, height=len(table), highlight=False).print(shown)
+        table.add_row(*(Text(escape(cell)) for cell in row))
+    if sys.stdout.isatty():
+        width, height = get_terminal_size()
+        # Without a height, it takes a dumb terminal to have 80 columns.
+        console = Console(file=sys.stdout, width=width, height=height, highlight=False)
+        untitled = [column for column in table.columns if not column.header]
+        whole = console.measure(table, options=console.options.update(width=PLAIN_WIDTH)).maximum
+        texts = max((len(str(cell)) for column in untitled for cell in column.cells), default=0)
+        if whole - texts + MIN_TEXT_WIDTH <= console.width:
+            for text in untitled:
+                text.no_wrap, text.overflow = False, "fold"
+        elif whole > console.width:
+            console.width = whole  # the terminal wraps the lines
+        console.print(table)
+        return
+    console = Console(file=io.StringIO(), width=PLAIN_WIDTH, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
 def format_number(number: float | None) -> str:
