@@ -54,6 +54,8 @@ class ChainSegment:
     """Bytes [start, stop) that the compared log has others of: the first ones that are known."""
     digest: str | None = None
     """SHA-256, hex, of [0, length), if the log segment went up sealed."""
+    is_finished: bool = False
+    """Whether nothing follows in the log segment."""
 
 
 class Chain:
@@ -211,10 +213,12 @@ class Chain:
                 before = self.segments.get(header.index)
                 other = read.other if before is None or before.other is None else before.other
                 facts = (header.index, header.file, header.end, header.crc_total)
-                self.segments[header.index] = ChainSegment(*facts, other)
+                self.segments[header.index] = ChainSegment(
+                    *facts, other, is_finished=header.final and header.sealed is None
+                )
             else:
                 facts = (header.index, header.file, entry.length, entry.crc)
-                self.segments[header.index] = ChainSegment(*facts, digest=entry.digest)
+                self.segments[header.index] = ChainSegment(*facts, digest=entry.digest, is_finished=True)
         self._here.advance(header, read.key, "" if read.problems else read.digest or "")
 
     def _find_missing(self, required: list[tuple[Position, str]], newest: Snapshot | None) -> tuple[str, str] | None:

@@ -71,6 +71,8 @@ class HeldSegment:
     other: tuple[int, int] | None = None
     """Bytes [start, stop) that the log has others of, if it is not sealed and its WAL segments were compared. Commits
     that end with their own CRC-32C have the same one, whatever they hold."""
+    is_finished: bool = True
+    """Whether nothing follows in the log segment."""
 
     @classmethod
     def of_entry(cls, entry: SnapshotEntry, generation: Generation) -> HeldSegment:
@@ -82,7 +84,8 @@ class HeldSegment:
     def of_wal(cls, key: str, shipped: ChainSegment, generation: Generation) -> HeldSegment:
         """From its WAL segments."""
         place = Position(generation, shipped.index, 0)
-        return cls(key, shipped.file, shipped.length, shipped.crc, shipped.digest, place, shipped.other)
+        facts = (shipped.file, shipped.length, shipped.crc, shipped.digest)
+        return cls(key, *facts, place, shipped.other, shipped.is_finished)
 
 
 class NotComparedReason(StrEnum):
@@ -247,6 +250,17 @@ class LocalLog:
             return True
         return sha.hexdigest() == digest
 
+    def has_grown(self, name: str, end: int) -> bool:
+        """Whether a log segment that was finished at ``end`` continues. Zeros do not count, nor does what its
+        writer leaves or rewrites, in formats that do so. Raises SourceError."""
+        if self.rewrites_finished or self._format.finished_tail is FinishedTail.PREFIX:
+            return False
+        try:
+            with self._open(name) as segment:
+                return segment.has_grown(end)
+        except FileNotFoundError:
+            return False
+
     def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
         """The bytes [start, stop) of a log segment."""
         path = os.path.join(self.folder, name)
@@ -336,13 +350,17 @@ class LocalComparison:
         try:
             crc, digest = local.sums(file, segment.length)
             is_same = crc == segment.crc and segment.digest in (None, digest) and segment.other is None
+            continues = is_same and segment.is_finished and local.has_grown(file, segment.length)
         except SourceError:
             if local.size(file) >= 0:
                 raise
             return self._check_missing(segment)  # it was removed in the meantime
-        if is_same:
+        if is_same and not continues:
             return _Judged(segment, is_compared=True)
-        what = f"holds other bytes of {file} than {local.folder}{self._where(segment)}"
+        if continues:
+            what = f"holds {segment.length} bytes as all of {file}, which continues in {local.folder}"
+        else:
+            what = f"holds other bytes of {file} than {local.folder}{self._where(segment)}"
         return _Judged(segment, Anomaly(AnomalyKind.DIFFERS, segment.key, what), is_compared=True)
 
     def _check_missing(self, segment: HeldSegment) -> _Judged:

@@ -75,6 +75,24 @@ def test_other_commits_of_the_same_size_differ(sealed_and_wal: tuple[ReplicaBuil
     assert f"other bytes of {segment.name}" in report.anomalies[0].what
 
 
+@pytest.mark.parametrize("name", ["litelog", "lines", "spacetimedb"])
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_finished_log_segment_that_continues_differs(tmp_path: Path, name: str, *, is_sealed: bool) -> None:
+    """Zeros are preallocation, and SpacetimeDB leaves garbage. What follows in the newest one will be shipped."""
+    log, store = make_log(tmp_path / "log", name), MemoryStore()
+    first = log.roll(3)
+    with closing(Daemon(log, store, str(tmp_path / "state"))) as daemon:
+        if not is_sealed:
+            daemon.sync()
+        log.roll(3)
+        daemon.sync()
+    for data, name_of in ((b"", first), (bytes(100), first), (log.commit(), log.name), (log.commit(), first)):
+        log.write(data, name_of)
+        report = verified(store, log.format, against=log.folder)
+        grew = name_of == first and data.strip(b"\0") and name != "spacetimedb"
+        assert [each.kind for each in report.anomalies] == (["differs"] if grew else []), report.anomalies
+
+
 @pytest.mark.slow
 def test_a_comparison_holds_nothing_of_each_wal_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica may have very many of them."""
