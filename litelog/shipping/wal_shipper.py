@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.dataclass import dataclass
-from litelog.errors import CorruptObjectError, DivergedError, ExistsError, FencedError, LitelogError
+from litelog.errors import CorruptObjectError, DivergedError, ExistsError, FencedError, LitelogError, StoreError
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.log.follower import Follower
 from litelog.objects import wal_segment
@@ -92,7 +92,9 @@ class WalShipper:
         self._skipped = False
         self._noticed: float | None = None
         self._waiting_since = 0.0
-        self._given_up_bytes = 0
+        self._released_bytes = 0
+        self._failing = False
+        """Whether a request has failed since a WAL segment was acknowledged."""
         self.waiting = False
         """Whether the last ``ship`` ended because the next log segment is being sealed."""
 
@@ -106,7 +108,7 @@ class WalShipper:
         """About how many bytes of the current log segment are not acknowledged."""
         queued = sum(encoded.header.length for encoded in self._queue)
         encoded_bytes = queued + self._encoder.pending_bytes
-        return max(self._given_up_bytes, encoded_bytes + self.follower.pending_bytes())
+        return max(self._released_bytes, encoded_bytes + self.follower.pending_bytes())
 
     def notice(self, at: float) -> None:
         """Record that bytes to ship were noticed at ``at``, in monotonic seconds. Any thread may call it."""
@@ -133,17 +135,36 @@ class WalShipper:
         replicas of the process. Another ``ship`` encodes it again. Idempotent."""
         if not self._queue and not self._encoder.pending_bytes:
             return
-        self._given_up_bytes = self.pending_bytes
+        self._released_bytes = self.pending_bytes
         self._clear_queue()
         self._encoder.close()
         self.follower.rewind(self._keeper.state.place)
         self._drained = self._skipped = False
 
+    def _keep_first(self) -> None:
+        """Release what is encoded after the first of the queue, which is put again. A store may fail for hours, and the
+        other replicas of the process need the room. An error that the log had is kept for its turn."""
+        self._failing = True
+        if not self._queue or self._encoder.failed or not (len(self._queue) > 1 or self._encoder.pending_bytes):
+            return
+        self._released_bytes = self.pending_bytes
+        first = self._queue.popleft()
+        self._clear_queue()
+        self._queue.append(first)
+        self._encoder.rewind(first.after)
+        self._skipped = False
+
     def ship(self, should_continue: Callable[[], bool]) -> bool:
         """Ship everything that is there now. Return whether there was anything. Stops early once ``should_continue()``
         is false."""
         self._drained = self.waiting = False
-        self._given_up_bytes = 0
+        try:
+            return self._ship(should_continue)
+        except StoreError:
+            self._keep_first()
+            raise
+
+    def _ship(self, should_continue: Callable[[], bool]) -> bool:
         shipped, more = False, True
         stale = bool(self._queue) or self._encoder.pending_bytes > 0
         while (more or self._queue) and should_continue():
@@ -193,12 +214,12 @@ class WalShipper:
         return has_room and last.header.length <= MAX_COMMIT_BYTES and last.more and not self._encoder.failed
 
     def _put_first(self) -> bool:
-        """Put the first of the queue. While a large one is being put, encode the next ones. Return whether more
-        follow."""
+        """Put the first of the queue. While a large one is being put, encode the next ones, unless a request has just
+        failed. Return whether more follow."""
         encoded = self._queue[0]
         header = encoded.header
         is_large = encoded.sealed is None and self._encoder.is_bulk(header.length, final=header.final)
-        if not (encoded.more and is_large):
+        if not (encoded.more and is_large) or self._failing:
             return self._put(encoded)
         put = self._context.workers.putting.submit(self._put_object, encoded)
         try:
@@ -263,6 +284,7 @@ class WalShipper:
         sealed: SnapshotEntry | None,
         size: int,
     ) -> None:
+        self._failing, self._released_bytes = False, 0
         state = self._keeper.state
         # before the state: the archive may know more than the state, but never less
         self._archive.shipped(start, header, digest, sealed)

@@ -219,3 +219,47 @@ def test_a_replica_that_shipping_has_ended_for_takes_no_room(tmp_path: Path, roo
     assert (room.used, daemon.replica.queued) == (0, 0)
     assert daemon.replica.pending_bytes() >= store.most_pending > 0
     daemon.close()
+
+
+class FailingStore(MemoryStore):
+    """Fails to store a second WAL segment as often as it is told, and keeps what it was to store."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.refused: list[tuple[str, bytes]] = []
+        self.most = 0
+        self._failures = failures
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        content = b"".join(body)
+        if "/wal/" in key and not key.endswith(f"{0:016x}") and len(self.refused) < self._failures:
+            self.refused.append((key, content))
+            self.most = max(self.most, RUNS.used)
+            raise StoreError("put", key, "no answer")
+        super().put(key, [content], create_only=create_only)
+
+
+def test_a_replica_whose_store_fails_keeps_only_what_it_puts_again(tmp_path: Path, room: Room) -> None:
+    """The store may fail for hours. All else that it had encoded would be missing for the other replicas."""
+    folder, store = str(tmp_path / "log"), FailingStore(failures=3)
+    source = LogSource(folder, open_format("litelog"))
+    with LogWriter(folder, segment_bytes=40_000) as writer:
+        for number in range(60):
+            writer.append(random.Random(number).randbytes(900))
+    daemon = Daemon(None, store, str(tmp_path / "state"), limit=LIMIT, source=source)
+    pending: list[int] = []
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            daemon.sync()
+        pending.append(daemon.replica.pending_bytes())
+        assert daemon.replica.queued == 1
+        assert room.used == len(store.refused[0][1])
+    assert len(set(store.refused)) == 1
+    assert store.most > 2 * room.used  # more was encoded before the first failure
+    assert len(set(pending)) == 1
+    assert pending[0] > store.most
+    assert daemon.sync()
+    daemon.close()
+    assert room.used == 0
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "log").glob("*.log")}
+    assert shipped_bytes(ObjectReplicaClient(store)) == expected
