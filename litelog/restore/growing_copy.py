@@ -95,11 +95,6 @@ class GrowingCopy:
         known = [(order, name) for name, order in orders.items() if order is not None]
         return [name for _, name in sorted(known)]
 
-    def name_before(self, name: str) -> str | None:
-        """The name of the log segment before ``name``; None if there is none. Raises OutputError."""
-        names = self.names()
-        return names[names.index(name) - 1] if name in names[1:] else None
-
     def recover(self, on_trailing: OnTrailing) -> int:
         """Cut off what a kill left after the last whole commit, and make all bytes durable. Return the bytes cut off.
 

@@ -130,6 +130,8 @@ class Mirror:
         self._away = away is not None
         """Whether a fallback is followed, since the daemon could not be reached."""
         self._is_away_logged = False
+        self._name_before = ""
+        """The log segment before the newest one; empty if there is none. Other files may lie between them."""
         self._reason = away
         """Why the daemon could not be reached when the mirror was opened."""
         self._plan = plan if plan.replica == client.url and not is_restored else None
@@ -368,10 +370,12 @@ class Mirror:
         if place.offset >= BEFORE_BYTES or not place.index:
             return MirrorEnd(digest)
         is_begun = place.offset > 0 or not copy.size  # the newest log segment is the one of ``place``
-        name = copy.name_before(copy.name) if is_begun else copy.name
+        name = self._name_before if is_begun else copy.name
         if not name:
             return MirrorEnd(digest)
-        size = copy.size_of(name) or 0
+        size = copy.size_of(name)
+        if size is None:  # somebody removed it
+            return MirrorEnd(digest)
         return MirrorEnd(digest, SegmentBefore(name, size, self._digest_before(name, size)))
 
     def _digest_before(self, name: str, end: int) -> str:
@@ -383,6 +387,8 @@ class Mirror:
         if header.position != place:
             raise CorruptObjectError(segment.key, "position in the stream", str(place), str(header.position))
         if header.length:
+            if header.file != self._copy.name and self._copy.size:
+                self._name_before = self._copy.name
             self._copy.open_segment(header.file, segment.key)
             if header.offset != self._copy.size:
                 raise CorruptObjectError(segment.key, "offset", self._copy.size, header.offset)
@@ -396,16 +402,22 @@ class Mirror:
         newest = names[-1]
         size = self._copy.size_of(newest) or 0
         self._copy.open_segment(newest, plan.claim.key)
-        last = next(reversed(plan.all_files), None)
+        files = plan.all_files
+        last = files[-1] if files else None
+        planned, last_order = {file.name for file in files}, () if last is None else self._order(last.name)
+        known = (name for name in reversed(names[:-1]) if name in planned or self._order(name) > last_order)
+        self._name_before = next(known, "")
         if last is None or (newest, size) == (last.name, last.size):
             return plan.end
         file = next((file for file in plan.files if file.name == newest), None)
         if file is not None:
             return Position(plan.claim.generation, file.index, size)
-        last_order = self._format.segment_order(last.name) or ()
         ahead = sum(order > last_order for order in self._copy.orders())
         index = last.index if plan.files else plan.end.index - 1
         return Position(plan.claim.generation, index + ahead, size)
+
+    def _order(self, name: str) -> tuple[object, ...]:
+        return self._format.segment_order(name) or ()
 
     def _require_prefix(self, client: ReplicaClient, plan: RestorePlan) -> None:
         """Raise DivergedError unless all that the mirror holds is in the log, up to the replica's end."""

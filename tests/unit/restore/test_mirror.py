@@ -442,6 +442,28 @@ def test_the_advice_after_a_fork_has_the_options_that_the_mirror_had(tmp_path: P
         assert str(refused.value).endswith(f": litelog mirror {' '.join(words)}")
 
 
+@pytest.mark.parametrize("log", ["lines"], indirect=True)
+def test_a_file_that_somebody_puts_among_the_log_segments_of_a_mirror_is_not_stated(
+    tmp_path: Path, log: LogBuilder
+) -> None:
+    """Such as a finished log segment that was compressed. The log has no such file."""
+    out = tmp_path / "out"
+    before = log.name
+    with serving(tmp_path, log) as (_, url):
+        for _ in range(2):
+            with opened_mirror(url, {}, str(out)) as mirror:
+                log.roll(1)
+                wait_until(lambda: [mirror.step(0.0), (out / log.name).exists()][1])
+                (out / f"{before}.gz").write_bytes(b"compressed")
+                log.append(1)
+                wait_until(lambda: [mirror.step(0.0), held(out).get(log.name) == log.texts[log.name]][1])
+                assert mirror.position is not None
+                end = mirror._describe_end(mirror.position)
+                assert end.segment is not None
+                assert end.segment.file == before
+                before = log.name
+
+
 def test_a_copy_of_another_history_is_not_continued(tmp_path: Path, log: LogBuilder) -> None:
     out = tmp_path / "out"
     log.roll(3)
