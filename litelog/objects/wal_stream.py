@@ -48,7 +48,7 @@ BEFORE_HEADER, SEGMENT_HEADER = "litelog-before", "litelog-segment-before"
 """The headers in which a mirror states that, and the same of the end of the log segment before."""
 
 DIGEST = re.compile("[0-9a-f]{64}")
-SEGMENT_BEFORE = re.compile("(?P<digest>[0-9a-f]{64}) (?P<size>[0-9]{1,18}) (?P<file>[^ ]{1,765})")
+SEGMENT_BEFORE = re.compile("([0-9a-f]{64}) ([0-9]{1,18}) ([^ ]{1,765})")
 """A log segment in SEGMENT_HEADER. Its name is percent-encoded."""
 
 _LIMITS = JsonLimits(size=MAX_ANNOUNCEMENT_BYTES, values=32, texts=32, containers=4, depth=2)
@@ -79,7 +79,8 @@ class SegmentBefore:
         match = SEGMENT_BEFORE.fullmatch(text)
         if match is None:
             raise ValueError("must be a SHA-256 in hex, a size in bytes and a percent-encoded name")
-        return cls(os.fsdecode(unquote_to_bytes(match["file"])), int(match["size"]), match["digest"])
+        digest, size, file = match.groups()
+        return cls(os.fsdecode(unquote_to_bytes(file)), int(size), digest)
 
     def __str__(self) -> str:
         return f"{self.digest} {self.size} {quote(os.fsencode(self.file), safe='')}"

@@ -21,7 +21,7 @@ from litelog.live.mirrors import MirrorStatus
 from litelog.live.served_log import LogFacts
 from litelog.objects.consumer_position import MOST_MOVE
 from litelog.objects.position import GIVEN_POSITION
-from litelog.objects.wal_stream import BEFORE_HEADER, DIGEST, SEGMENT_HEADER
+from litelog.objects.wal_stream import BEFORE_HEADER, DIGEST, SEGMENT_BEFORE, SEGMENT_HEADER
 from litelog.server.log_requests import MIRROR
 from litelog.server.report import VERSION, StatusReport, SyncReport
 from litelog.verify.local_report import LocalAnomalyKind
@@ -426,7 +426,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
             Parameter(
                 SEGMENT_HEADER,
-                {**TEXT, "pattern": "^[0-9a-f]{64} [0-9]{1,18} [^ ]{1,765}$"},
+                {**TEXT, "pattern": f"^{SEGMENT_BEFORE.pattern}$"},
                 "Of the log segment before: SHA-256 of its last 4,096 bytes, its size, and its name, percent-encoded.",
                 "header",
             ),

@@ -222,7 +222,7 @@ def test_a_replica_that_shipping_has_ended_for_takes_no_room(tmp_path: Path, roo
 
 
 class FailingStore(MemoryStore):
-    """Fails to store a second WAL segment as often as it is told, and keeps what it was to store."""
+    """Refuses the first ``failures`` puts of a second WAL segment. ``refused`` has the key and the bytes of each."""
 
     def __init__(self, failures: int) -> None:
         super().__init__()
